@@ -1,0 +1,202 @@
+// The invariant: any split of a sequence into blocks and single steps gives the reads and the state of one block.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "kernels/memory_scan/memory_scan.h"
+#include "kernels/memory_scan/memory_scan_testing.h"
+#include "testing/kernel_testing.h"
+
+namespace tensorcache {
+namespace {
+
+using testing::RandomScanProblem;
+using testing::RowArray;
+using testing::ScanOptions;
+using testing::ScanProblem;
+using testing::WithinNorm;
+
+// What a caller keeps between blocks: A, and the ring of the last `lag` tokens.
+class Stream {
+ public:
+  Stream(const ScanProblem<float>& problem, int64_t pad)
+      : p_(problem), s_(problem.shape), capacity_(std::max<int64_t>(s_.lag, 1)), state_(s_.B, s_.G, s_.Dk, s_.Dv, pad),
+        reads_(s_.B, s_.H, s_.T, s_.Dv, pad), ring_k_(s_.B, s_.G, capacity_, s_.Dk, pad),
+        ring_v_(s_.B, s_.G, capacity_, s_.Dv, pad), ring_g_(s_.B, s_.G, capacity_, 1, pad),
+        ring_b_(s_.B, s_.G, capacity_, 1, pad) {
+    state_.ForEach([](float& x) { x = 0; });
+  }
+
+  void Block(int64_t begin, int64_t end) {
+    MemoryScanForwardArgs<float> args;
+    args.shape = s_;
+    args.shape.T = end - begin;
+    args.shape.past = count_;
+    args.q = From(p_.q.crows(), begin);
+    args.writes = Writes(begin);
+    static_cast<MemoryWrites<const float>&>(args.past) = Ring(0);
+    args.past.capacity = capacity_;
+    args.past.start = start_;
+    args.initial = state_.crows();
+    args.final_state = state_.rows();
+    args.reads = From(reads_.rows(), begin);
+    std::vector<float> scratch(static_cast<size_t>(MemoryScanScratchFloats(args.shape)), NAN);
+    ASSERT_TRUE(MemoryScanForward(args, 0, s_.B * s_.G, scratch.data()).ok());
+    for (int64_t t = begin; t < end; ++t) Push(t);
+  }
+
+  void Step(int64_t t) {
+    MemoryStepArgs args;
+    args.B = s_.B, args.H = s_.H, args.G = s_.G, args.Dk = s_.Dk, args.Dv = s_.Dv;
+    args.rule = s_.rule;
+    if (s_.lag == 0) args.evicted = Writes(t);
+    if (s_.lag > 0 && count_ == s_.lag) args.evicted = Ring(start_);
+    args.q = From(p_.q.crows(), t);
+    args.state = state_.rows();
+    args.reads = From(reads_.rows(), t);
+    MemoryStep(args, 0, s_.B * s_.G);
+    Push(t);
+  }
+
+  const RowArray<float>& reads() const { return reads_; }
+  const RowArray<float>& state() const { return state_; }
+
+ private:
+  template <class T>
+  static Rows<T> From(Rows<T> rows, int64_t t) {
+    rows.data += t * rows.token;
+    return rows;
+  }
+  MemoryWrites<const float> Writes(int64_t t) const {
+    const MemoryWrites<const float> all = p_.Writes();
+    return {.k = From(all.k, t), .v = From(all.v, t), .log_decay = From(all.log_decay, t),
+            .write_strength = From(all.write_strength, t)};
+  }
+  MemoryWrites<const float> Ring(int64_t row) const {
+    return {.k = From(ring_k_.crows(), row), .v = From(ring_v_.crows(), row), .log_decay = From(ring_g_.crows(), row),
+            .write_strength = From(ring_b_.crows(), row)};
+  }
+  void Push(int64_t t) {
+    if (s_.lag == 0) return;
+    const int64_t row = (start_ + count_) % capacity_;
+    const MemoryWrites<const float> token = Writes(t);
+    for (int64_t b = 0; b < s_.B; ++b) {
+      for (int64_t g = 0; g < s_.G; ++g) {
+        std::copy_n(token.k.At(b, g, 0), s_.Dk, ring_k_.rows().At(b, g, row));
+        std::copy_n(token.v.At(b, g, 0), s_.Dv, ring_v_.rows().At(b, g, row));
+        *ring_g_.rows().At(b, g, row) = *token.log_decay.At(b, g, 0);
+        *ring_b_.rows().At(b, g, row) = *token.write_strength.At(b, g, 0);
+      }
+    }
+    if (count_ < s_.lag) {
+      ++count_;
+    } else {
+      start_ = (start_ + 1) % capacity_;
+    }
+  }
+
+  const ScanProblem<float>& p_;
+  MemoryScanShape s_;
+  int64_t capacity_, start_ = 0, count_ = 0;
+  RowArray<float> state_, reads_, ring_k_, ring_v_, ring_g_, ring_b_;
+};
+
+void ExpectSame(const Stream& actual, const Stream& expected, const MemoryScanShape& s, double query_norm) {
+  const std::vector<float> state = expected.state().Values();
+  const double norm = testing::Norm2(state.data(), static_cast<int64_t>(state.size())) + 1;
+  const double walk = std::sqrt(static_cast<double>(s.Dk + s.Dv + s.T));
+  const auto check = [&](const char* what, const RowArray<float>& a, const RowArray<float>& e, double magnitude) {
+    const std::vector<float> x = a.Values(), y = e.Values();
+    EXPECT_TRUE(a.Intact()) << what;
+    EXPECT_TRUE(WithinNorm(x.data(), y.data(), static_cast<int64_t>(x.size()), magnitude, walk)) << what;
+  };
+  check("reads", actual.reads(), expected.reads(), norm * query_norm);
+  check("final state", actual.state(), expected.state(), norm);
+}
+
+void CheckSplits(const MemoryScanShape& s, const ScanOptions& o, uint64_t seed) {
+  SCOPED_TRACE("rule " + std::to_string(static_cast<int>(s.rule)) + " mode " + std::to_string(static_cast<int>(s.mode)) +
+               " T=" + std::to_string(s.T) + " lag=" + std::to_string(s.lag) + " Dk=" + std::to_string(s.Dk) +
+               " Dv=" + std::to_string(s.Dv) + " H=" + std::to_string(s.H) + " G=" + std::to_string(s.G));
+  const ScanProblem<float> p = RandomScanProblem(s, o, seed);
+  const std::vector<float> q = p.q.Values();
+  const double query_norm = testing::MaxAbs(q.data(), static_cast<int64_t>(q.size()));
+  Stream whole(p, 0);
+  whole.Block(0, s.T);
+
+  Rng rng(seed, 1);
+  const int64_t grain = s.mode == ScanMode::kExact ? 1 : s.chunk;
+  const int64_t longest = std::max<int64_t>(1, (s.T / 3) / grain);
+  Stream split(p, 0);
+  for (int64_t t = 0; t < s.T;) {
+    const int64_t length = grain * static_cast<int64_t>(1 + rng.Below(static_cast<uint64_t>(longest)));
+    const int64_t end = std::min(s.T, t + length);
+    if (s.mode == ScanMode::kExact && rng.Below(4) == 0) {
+      split.Step(t);
+      t += 1;
+    } else {
+      split.Block(t, end);
+      t = end;
+    }
+    if (rng.Below(8) == 0) split.Block(t, t);  // empty blocks change nothing
+  }
+  ExpectSame(split, whole, s, query_norm);
+  if (s.mode != ScanMode::kExact) return;
+  Stream steps(p, 0);
+  for (int64_t t = 0; t < s.T; ++t) steps.Step(t);
+  ExpectSame(steps, whole, s, query_norm);
+}
+
+TEST(MemoryScanInvariant, AnySplitEqualsOneBlock) {
+  constexpr int64_t W = 24;
+  uint64_t seed = 0;
+  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+    for (const int64_t T : {int64_t{0}, int64_t{1}, W - 1, W, W + 1, int64_t{63}, int64_t{1000}}) {
+      for (const int64_t lag : {int64_t{0}, W, T + 5}) {
+        ++seed;
+        CheckSplits({.T = T, .Dk = 16, .Dv = 16, .lag = lag, .rule = rule}, {.zero_initial = true}, seed);
+      }
+    }
+  }
+}
+
+TEST(MemoryScanInvariant, EveryWidthHeadGroupAndStride) {
+  uint64_t seed = 500;
+  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+    for (const int64_t D : {16, 32, 64, 80, 128}) {
+      const int64_t T = D >= 80 ? 200 : 333;
+      CheckSplits({.B = 2, .H = 4, .G = 2, .T = T, .Dk = D, .Dv = D, .lag = 31, .rule = rule}, {.pad = 3}, ++seed);
+      if (rule == WriteRule::kWedge) continue;
+      CheckSplits({.H = 5, .G = 1, .T = T, .Dk = D, .Dv = D + 1, .lag = 64, .rule = rule}, {.pad = 1}, ++seed);
+    }
+  }
+}
+
+TEST(MemoryScanInvariant, ConstantDecayAndEveryTarget) {
+  testing::ForEachTarget([&](const std::string&) {
+    uint64_t seed = 900;
+    for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+      CheckSplits({.H = 2, .G = 1, .T = 150, .Dk = 20, .Dv = 20, .lag = 10, .rule = rule},
+                  {.constant_per_head = true, .pad = 2}, ++seed);
+    }
+  });
+}
+
+// The paper's modes are defined on a grid of chunks; splits on the grid change nothing.
+TEST(MemoryScanInvariant, ChunkModesSplitOnTheirGrid) {
+  uint64_t seed = 1300;
+  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+    for (const ScanMode mode : {ScanMode::kChunkStart, ScanMode::kChunkMean}) {
+      CheckSplits({.B = 2, .H = 2, .G = 1, .T = 173, .Dk = 16, .Dv = 16, .rule = rule, .mode = mode, .chunk = 8},
+                  {.pad = 3}, ++seed);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tensorcache
