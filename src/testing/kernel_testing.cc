@@ -2,17 +2,12 @@
 
 #include <hwy/targets.h>
 
-#include <bit>
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 namespace tensorcache::testing {
 namespace {
-
-// A NaN with a payload nobody computes: distinguishes "untouched" from "computed NaN".
-constexpr uint32_t kCanaryBits = 0x7FC0BEEF;
-float Canary() { return std::bit_cast<float>(kCanaryBits); }
-bool IsCanary(float x) { return std::bit_cast<uint32_t>(x) == kCanaryBits; }
 
 template <class Expected>
 ::testing::AssertionResult Compare(const float* actual, const Expected* expected, int64_t n, double magnitude,
@@ -35,57 +30,6 @@ template <class Expected>
 }
 
 }  // namespace
-
-GuardedBuffer::GuardedBuffer(int64_t size)
-    : size_(size), storage_(static_cast<size_t>(size + 2 * kGuard), Canary()) {}
-
-void GuardedBuffer::FillNormal(Rng& rng, double scale) {
-  for (int64_t i = 0; i < size_; ++i) data()[i] = static_cast<float>(rng.Normal() * scale);
-}
-
-void GuardedBuffer::Fill(float value) {
-  for (int64_t i = 0; i < size_; ++i) data()[i] = value;
-}
-
-void GuardedBuffer::Poison() { Fill(Canary()); }
-
-bool GuardedBuffer::Intact() const {
-  for (int64_t i = 0; i < kGuard; ++i) {
-    if (!IsCanary(storage_[static_cast<size_t>(i)])) return false;
-    if (!IsCanary(storage_[static_cast<size_t>(kGuard + size_ + i)])) return false;
-  }
-  return true;
-}
-
-RowBuffer::RowBuffer(int64_t B, int64_t H, int64_t T, int64_t D, int64_t pad)
-    : B(B), H(H), T(T), D(D), pad(pad), buffer(B * H * T * (D + pad)) {}
-
-Rows<float> RowBuffer::rows() {
-  return {.data = buffer.data(), .batch = T * H * (D + pad), .head = D + pad, .token = H * (D + pad)};
-}
-
-Rows<const float> RowBuffer::crows() const {
-  return {.data = buffer.data(), .batch = T * H * (D + pad), .head = D + pad, .token = H * (D + pad)};
-}
-
-float* RowBuffer::Row(int64_t b, int64_t h, int64_t t) { return rows().At(b, h, t); }
-const float* RowBuffer::Row(int64_t b, int64_t h, int64_t t) const { return crows().At(b, h, t); }
-
-void RowBuffer::FillNormal(Rng& rng, double scale) {
-  for (int64_t row = 0; row < B * H * T; ++row) {
-    for (int64_t d = 0; d < D; ++d) buffer[row * (D + pad) + d] = static_cast<float>(rng.Normal() * scale);
-  }
-}
-
-bool RowBuffer::PadsIntact() const {
-  if (!buffer.Intact()) return false;
-  for (int64_t row = 0; row < B * H * T; ++row) {
-    for (int64_t d = D; d < D + pad; ++d) {
-      if (!IsCanary(buffer[row * (D + pad) + d])) return false;
-    }
-  }
-  return true;
-}
 
 void ForEachTarget(const std::function<void(const std::string&)>& body) {
   hwy::SetSupportedTargetsForTest(0);

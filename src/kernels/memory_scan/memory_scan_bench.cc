@@ -16,7 +16,7 @@ namespace tensorcache::bench {
 namespace {
 
 using testing::RandomScanProblem;
-using testing::RowArray;
+using testing::RowBuffer;
 using testing::ScanGradients;
 using testing::ScanProblem;
 
@@ -54,7 +54,7 @@ struct ScanCase {
 
   MemoryScanShape shape;
   ScanProblem<float> problem;
-  RowArray<float> reads, final_state;
+  RowBuffer reads, final_state;
   ScanGradients<float> gradients;
   std::vector<float> scratch, saved;
   MemoryScanForwardArgs<float> forward;
@@ -89,7 +89,7 @@ void BenchStep(Driver& driver, int64_t heads, int64_t D, WriteRule rule, const c
   std::fill_n(rows.data, heads * D * D, 0.01f);
   const ScanProblem<float> p =
       RandomScanProblem({.H = heads, .G = heads, .T = 1, .Dk = D, .Dv = D, .rule = rule}, {}, 4);
-  RowArray<float> reads(1, heads, 1, D, 0);
+  RowBuffer reads(1, heads, 1, D, 0);
   MemoryStepArgs args;
   args.H = args.G = heads;
   args.Dk = args.Dv = D;

@@ -16,7 +16,7 @@ namespace tensorcache {
 namespace {
 
 using testing::RandomScanProblem;
-using testing::RowArray;
+using testing::RowBuffer;
 using testing::ScanOptions;
 using testing::ScanProblem;
 using testing::WithinNorm;
@@ -63,8 +63,8 @@ class Stream {
     Push(t);
   }
 
-  const RowArray<float>& reads() const { return reads_; }
-  const RowArray<float>& state() const { return state_; }
+  const RowBuffer& reads() const { return reads_; }
+  const RowBuffer& state() const { return state_; }
 
  private:
   template <class T>
@@ -103,16 +103,16 @@ class Stream {
   const ScanProblem<float>& p_;
   MemoryScanShape s_;
   int64_t capacity_, start_ = 0, count_ = 0;
-  RowArray<float> state_, reads_, ring_k_, ring_v_, ring_g_, ring_b_;
+  RowBuffer state_, reads_, ring_k_, ring_v_, ring_g_, ring_b_;
 };
 
 void ExpectSame(const Stream& actual, const Stream& expected, const MemoryScanShape& s, double query_norm) {
   const std::vector<float> state = expected.state().Values();
   const double norm = testing::Norm2(state.data(), static_cast<int64_t>(state.size())) + 1;
   const double walk = std::sqrt(static_cast<double>(s.Dk + s.Dv + s.T));
-  const auto check = [&](const char* what, const RowArray<float>& a, const RowArray<float>& e, double magnitude) {
+  const auto check = [&](const char* what, const RowBuffer& a, const RowBuffer& e, double magnitude) {
     const std::vector<float> x = a.Values(), y = e.Values();
-    EXPECT_TRUE(a.Intact()) << what;
+    EXPECT_TRUE(a.PadsIntact()) << what;
     EXPECT_TRUE(WithinNorm(x.data(), y.data(), static_cast<int64_t>(x.size()), magnitude, walk)) << what;
   };
   check("reads", actual.reads(), expected.reads(), norm * query_norm);

@@ -18,7 +18,7 @@ namespace {
 using testing::ForEachTarget;
 using testing::GuardedBuffer;
 using testing::RandomScanProblem;
-using testing::RowArray;
+using testing::RowBuffer;
 using testing::ScanGradients;
 using testing::ScanOptions;
 using testing::ScanProblem;
@@ -43,13 +43,13 @@ double StateNorm(const ScanProblem<float>& p, const std::vector<float>& final_st
 }
 
 struct Forward {
-  RowArray<float> reads, final_state;
+  RowBuffer reads, final_state;
   std::vector<float> saved;
 };
 
 Forward RunRef(const ScanProblem<float>& p) {
   const MemoryScanShape& s = p.shape;
-  Forward out{RowArray<float>(s.B, s.H, s.T, s.Dv, 0), RowArray<float>(s.B, s.G, s.Dk, s.Dv, 0), {}};
+  Forward out{RowBuffer(s.B, s.H, s.T, s.Dv, 0), RowBuffer(s.B, s.G, s.Dk, s.Dv, 0), {}};
   MemoryScanForwardArgs<float> args = p.Forward();
   args.reads = out.reads.rows();
   args.final_state = out.final_state.rows();
@@ -60,7 +60,7 @@ Forward RunRef(const ScanProblem<float>& p) {
 // With poisoned scratch, saved and outputs; checks that nothing outside the outputs was written.
 Forward RunFast(const ScanProblem<float>& p, int64_t pad) {
   const MemoryScanShape& s = p.shape;
-  Forward out{RowArray<float>(s.B, s.H, s.T, s.Dv, pad), RowArray<float>(s.B, s.G, s.Dk, s.Dv, pad), {}};
+  Forward out{RowBuffer(s.B, s.H, s.T, s.Dv, pad), RowBuffer(s.B, s.G, s.Dk, s.Dv, pad), {}};
   GuardedBuffer scratch(MemoryScanScratchFloats(s));
   GuardedBuffer saved(MemoryScanSavedFloats(s));
   MemoryScanForwardArgs<float> args = p.Forward();
@@ -69,12 +69,12 @@ Forward RunFast(const ScanProblem<float>& p, int64_t pad) {
   args.saved = saved.data();
   const Status status = MemoryScanForward(args, 0, s.B * s.G, scratch.data());
   EXPECT_TRUE(status.ok()) << status.message();
-  EXPECT_TRUE(out.reads.Intact() && out.final_state.Intact() && scratch.Intact() && saved.Intact());
+  EXPECT_TRUE(out.reads.PadsIntact() && out.final_state.PadsIntact() && scratch.Intact() && saved.Intact());
   out.saved.assign(saved.data(), saved.data() + saved.size());
   return out;
 }
 
-void ExpectNear(const std::string& what, const RowArray<float>& actual, const RowArray<float>& expected,
+void ExpectNear(const std::string& what, const RowBuffer& actual, const RowBuffer& expected,
                 double magnitude, double ulps) {
   const std::vector<float> a = actual.Values(), e = expected.Values();
   ASSERT_EQ(a.size(), e.size());
@@ -109,8 +109,8 @@ void CheckBackward(const MemoryScanShape& s, const ScanOptions& o, uint64_t seed
   actual.Attach(&args);
   ASSERT_TRUE(MemoryScanBackward(args, 0, s.B * s.G, scratch.data()).ok());
   EXPECT_TRUE(scratch.Intact());
-  const auto check = [&](const char* what, const RowArray<float>& a, const RowArray<float>& e, double magnitude) {
-    EXPECT_TRUE(a.Intact()) << what;
+  const auto check = [&](const char* what, const RowBuffer& a, const RowBuffer& e, double magnitude) {
+    EXPECT_TRUE(a.PadsIntact()) << what;
     ExpectNear(what, a, e, magnitude, Walk(s));
   };
   // Each gradient is a sum of products that may cancel: its rounding is judged by its largest entry plus one term of the
@@ -198,7 +198,7 @@ TEST(MemoryScan, BackwardTakesNullGradients) {
   MemoryScanBackwardArgs<float> args = p.Backward();
   args.saved = forward.saved.data();
   args.d_final = {};
-  RowArray<float> d_q(s.B, s.H, s.T, s.Dk, 0), expected(s.B, s.H, s.T, s.Dk, 0);
+  RowBuffer d_q(s.B, s.H, s.T, s.Dk, 0), expected(s.B, s.H, s.T, s.Dk, 0);
   args.d_q = d_q.rows();
   ASSERT_TRUE(MemoryScanBackward(args, 0, 1, scratch.data()).ok());
   MemoryScanBackwardArgs<float> ref_args = p.Backward();
@@ -228,7 +228,7 @@ TEST(MemoryScan, ReferenceGradientsMatchFiniteDifferences) {
 
     // The scalar sum(reads * d_reads) + sum(final * d_final).
     const auto objective = [&] {
-      RowArray<double> reads(s.B, s.H, s.T, s.Dv, 0), final_state(s.B, s.G, s.Dk, s.Dv, 0);
+      testing::RowBufferOf<double> reads(s.B, s.H, s.T, s.Dv, 0), final_state(s.B, s.G, s.Dk, s.Dv, 0);
       MemoryScanForwardArgs<double> forward = p.Forward();
       forward.reads = reads.rows();
       forward.final_state = final_state.rows();
@@ -240,7 +240,7 @@ TEST(MemoryScan, ReferenceGradientsMatchFiniteDifferences) {
       for (size_t i = 0; i < f.size(); ++i) sum += f[i] * df[i];
       return sum;
     };
-    const auto check = [&](const char* what, RowArray<double>& input, const RowArray<double>& gradient) {
+    const auto check = [&](const char* what, testing::RowBufferOf<double>& input, const testing::RowBufferOf<double>& gradient) {
       const std::vector<double> expected = gradient.Values();
       size_t i = 0;
       input.ForEach([&](double& x) {
@@ -263,7 +263,7 @@ TEST(MemoryScan, ReferenceGradientsMatchFiniteDifferences) {
     check("initial", p.initial, gradients.initial);
     if (s.past == 0) continue;
     // Ring rows are rotated: compare token by token.
-    const auto check_past = [&](const char* what, RowArray<double>& input, RowArray<double>& gradient, int64_t width) {
+    const auto check_past = [&](const char* what, testing::RowBufferOf<double>& input, testing::RowBufferOf<double>& gradient, int64_t width) {
       for (int64_t token = 0; token < s.past; ++token) {
         for (int64_t d = 0; d < width; ++d) {
           double& x = input.rows().At(0, 0, (p.past_start + token) % p.past_capacity)[d];
@@ -292,7 +292,7 @@ TEST(MemoryScan, OuterScanIsExactTo1e6) {
     const ScanProblem<float> p = RandomScanProblem(
         s, {.constant_per_head = true, .zero_initial = true, .min_decay = 0.995, .max_decay = 0.995}, 3);
     const Forward expected = RunRef(p), actual = RunFast(p, 0);
-    const auto relative = [](const RowArray<float>& a, const RowArray<float>& e) {
+    const auto relative = [](const RowBuffer& a, const RowBuffer& e) {
       const std::vector<float> x = a.Values(), y = e.Values();
       double error = 0, norm = 0;
       for (size_t i = 0; i < x.size(); ++i) {
@@ -311,7 +311,7 @@ TEST(MemoryScan, WedgeStaysExactlyAntisymmetric) {
     const int64_t D = 20;
     const MemoryScanShape s{.B = 1, .H = 1, .G = 1, .T = 333, .Dk = D, .Dv = D, .rule = WriteRule::kWedge};
     const ScanProblem<float> p = RandomScanProblem(s, {.zero_initial = true}, 11);
-    const auto expect_antisymmetric = [&](RowArray<float>& state) {
+    const auto expect_antisymmetric = [&](RowBuffer& state) {
       for (int64_t i = 0; i < D; ++i) {
         for (int64_t j = 0; j < D; ++j) {
           ASSERT_EQ(state.rows().At(0, 0, i)[j] + state.rows().At(0, 0, j)[i], 0.0f) << i << " " << j;
@@ -339,7 +339,7 @@ TEST(MemoryScan, WedgeStaysExactlyAntisymmetric) {
 
 Status RunProblem(const ScanProblem<float>& p, Forward* out) {
   const MemoryScanShape& s = p.shape;
-  *out = {RowArray<float>(s.B, s.H, s.T, s.Dv, 0), RowArray<float>(s.B, s.G, s.Dk, s.Dv, 0), {}};
+  *out = {RowBuffer(s.B, s.H, s.T, s.Dv, 0), RowBuffer(s.B, s.G, s.Dk, s.Dv, 0), {}};
   std::vector<float> scratch(static_cast<size_t>(MemoryScanScratchFloats(s)));
   MemoryScanForwardArgs<float> args = p.Forward();
   args.reads = out->reads.rows();
@@ -351,7 +351,7 @@ Status RunExtreme(const MemoryScanShape& s, const ScanOptions& o, Forward* out) 
   return RunProblem(RandomScanProblem(s, o, 21), out);
 }
 
-bool AllFinite(const RowArray<float>& x) {
+bool AllFinite(const RowBuffer& x) {
   for (const float value : x.Values()) {
     if (!std::isfinite(value)) return false;
   }

@@ -4,64 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
-#include <vector>
 
 #include "core/rng.h"
 #include "kernels/memory_scan/memory_scan.h"
+#include "testing/guarded_buffer.h"
 
 namespace tensorcache::testing {
-
-// (B, heads, T) rows of width D in (B, T, heads, D) order, `pad` elements between rows and guards around; everything that
-// is not a row is NaN and must stay so.
-template <class Real>
-class RowArray {
- public:
-  RowArray() = default;
-  RowArray(int64_t B, int64_t heads, int64_t T, int64_t D, int64_t pad)
-      : B_(B), heads_(heads), T_(T), D_(D), pad_(pad),
-        storage_(static_cast<size_t>(B * heads * T * (D + pad) + 2 * kGuard), std::numeric_limits<Real>::quiet_NaN()) {}
-
-  Rows<Real> rows() {
-    return {.data = storage_.data() + kGuard, .batch = T_ * heads_ * (D_ + pad_), .head = D_ + pad_,
-            .token = heads_ * (D_ + pad_)};
-  }
-  Rows<const Real> crows() const {
-    const Rows<Real> r = const_cast<RowArray*>(this)->rows();
-    return {.data = r.data, .batch = r.batch, .head = r.head, .token = r.token};
-  }
-  // The elements of the rows, in order.
-  template <class Body>
-  void ForEach(const Body& body) {
-    for (int64_t row = 0; row < B_ * heads_ * T_; ++row) {
-      for (int64_t d = 0; d < D_; ++d) body(storage_[static_cast<size_t>(kGuard + row * (D_ + pad_) + d)]);
-    }
-  }
-  std::vector<Real> Values() const {
-    std::vector<Real> values;
-    const_cast<RowArray*>(this)->ForEach([&](Real& x) { values.push_back(x); });
-    return values;
-  }
-  // Nothing outside the rows was written.
-  bool Intact() const {
-    RowArray copy = *this;
-    copy.ForEach([](Real& x) { x = std::numeric_limits<Real>::quiet_NaN(); });
-    return std::all_of(copy.storage_.begin(), copy.storage_.end(), [](Real x) { return std::isnan(x); });
-  }
-  template <class Other>
-  RowArray<Other> Cast() const {
-    RowArray<Other> other(B_, heads_, T_, D_, pad_);
-    const std::vector<Real> values = Values();
-    size_t i = 0;
-    other.ForEach([&](Other& x) { x = static_cast<Other>(values[i++]); });
-    return other;
-  }
-
- private:
-  static constexpr int64_t kGuard = 19;
-  int64_t B_ = 0, heads_ = 0, T_ = 0, D_ = 0, pad_ = 0;
-  std::vector<Real> storage_;
-};
 
 struct ScanOptions {
   bool constant_per_head = false;  // log-decay and write strength
@@ -78,9 +26,9 @@ struct ScanProblem {
   MemoryScanShape shape;
   bool constant_per_head = false, zero_initial = false;
   int64_t past_start = 0, past_capacity = 1;
-  RowArray<Real> q, k, v, g, b, past_k, past_v, past_g, past_b, initial, d_reads, d_final;
+  RowBufferOf<Real> q, k, v, g, b, past_k, past_v, past_g, past_b, initial, d_reads, d_final;
 
-  static Rows<const Real> Scalars(const RowArray<Real>& array, bool constant) {
+  static Rows<const Real> Scalars(const RowBufferOf<Real>& array, bool constant) {
     Rows<const Real> rows = array.crows();
     if (constant) rows.token = 0;
     return rows;
@@ -141,12 +89,12 @@ inline ScanProblem<float> RandomScanProblem(const MemoryScanShape& s, const Scan
   p.past_capacity = std::max<int64_t>(s.past + static_cast<int64_t>(rng.Below(3)), 1);
   p.past_start = static_cast<int64_t>(rng.Below(static_cast<uint64_t>(p.past_capacity)));
   const auto normal = [&](int64_t heads, int64_t T, int64_t D, double scale) {
-    RowArray<float> array(s.B, heads, T, D, o.pad);
+    RowBufferOf<float> array(s.B, heads, T, D, o.pad);
     array.ForEach([&](float& x) { x = static_cast<float>(rng.Normal() * scale); });
     return array;
   };
   const auto uniform = [&](int64_t T, double low, double high, bool log) {
-    RowArray<float> array(s.B, s.G, T, 1, o.pad);
+    RowBufferOf<float> array(s.B, s.G, T, 1, o.pad);
     array.ForEach([&](float& x) {
       const double value = low + (high - low) * rng.UniformDouble();
       x = static_cast<float>(log ? std::log(value) : value);
@@ -185,7 +133,7 @@ struct ScanGradients {
     args->d_initial = initial.rows();
   }
 
-  RowArray<Real> q, k, v, g, b, past_k, past_v, past_g, past_b, initial;
+  RowBufferOf<Real> q, k, v, g, b, past_k, past_v, past_g, past_b, initial;
 };
 
 }  // namespace tensorcache::testing
