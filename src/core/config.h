@@ -1,0 +1,354 @@
+// Config structs that read and write JSON. A struct names its fields once:
+//
+//   struct CacheConfig {
+//     int window = 512;
+//     WriteRule rule = WriteRule::kOuter;
+//     template <class V>
+//     void Fields(V& v) {
+//       v("window", window, "keys kept exactly");
+//       v("rule", rule, "how an evicted pair is written");
+//     }
+//   };
+//   constexpr auto EnumNames(WriteRule) {  // beside the enum
+//     return std::to_array<std::pair<WriteRule, std::string_view>>({{WriteRule::kOuter, "outer"}, {WriteRule::kDelta,
+//     "delta"}});
+//   }
+//
+// and gets ParseConfig, ReadConfigFile, ApplyOverride, ToJson and ConfigKeys. A field is a bool, an integer, a float or
+// double, a std::string, an enum with EnumNames, a struct with Fields, or a std::vector or std::optional of one of
+// these. Neither the struct nor the enum needs this header.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/check.h"
+#include "core/json.h"
+#include "tensorcache/status.h"
+
+namespace tensorcache {
+
+// Sets the fields whose keys are in `json`; the others keep their value. An unknown key, a value of another type or a
+// number out of range gives kInvalidArgument naming the key's path, and leaves *config as it was.
+template <class T>
+Status ParseConfig(const Json& json, T* config);
+
+// ParseConfig of a file; errors start with its path.
+template <class T>
+Status ReadConfigFile(const std::string& path, T* config);
+
+// Applies "cache.window=128", as given to `--set`. The value is JSON; strings and enums need no quotes.
+template <class T>
+Status ApplyOverride(std::string_view assignment, T* config);
+
+// Every field, in the order of Fields. ParseConfig of the result gives the same config.
+template <class T>
+OrderedJson ToJson(T config);
+
+struct ConfigKey {
+  std::string path;   // "cache.window"
+  std::string type;   // "an integer"
+  std::string value;  // as JSON
+  std::string help;
+};
+
+// Every key of every nested struct, with its current value: the text of a help page.
+template <class T>
+std::vector<ConfigKey> ConfigKeys(T config);
+
+namespace config_internal {
+
+struct AnyVisitor {
+  template <class T>
+  void operator()(std::string_view, T&, std::string_view) {}
+};
+
+template <class T>
+concept Struct = requires(T value, AnyVisitor v) { value.Fields(v); };
+template <class T>
+concept Enum = std::is_enum_v<T> && requires(T value) { EnumNames(value); };
+template <class T>
+concept Integer = std::integral<T> && !std::same_as<T, bool>;
+
+template <class T>
+constexpr bool kIsVector = false;
+template <class T>
+constexpr bool kIsVector<std::vector<T>> = true;
+template <class T>
+constexpr bool kIsOptional = false;
+template <class T>
+constexpr bool kIsOptional<std::optional<T>> = true;
+
+// The parts that do not depend on the field's type (config.cc). `path` is the key's path, "" for the whole config.
+std::string OneOf(std::span<const std::string_view> names);  // "one of a, b, c"
+Status TypeError(const std::string& path, std::string_view expected, const Json& found);
+Status ReadInteger(const Json& json, const std::string& path, int64_t min, uint64_t max, uint64_t* bits);
+Status ReadNumber(const Json& json, const std::string& path, double max, double* value);
+Status ReadName(const Json& json, const std::string& path, std::span<const std::string_view> names, size_t* index);
+Status UnknownKey(const std::string& path, std::string_view key, std::span<const std::string_view> known);
+const Json* FindMember(const Json& object, std::string_view key);
+std::string Join(const std::string& path, std::string_view key);
+// The double that prints as `value` does: 0.1f becomes 0.1, not 0.10000000149011612.
+double ShortestDouble(float value);
+// One line; bytes that are not UTF-8 are replaced.
+std::string ToText(const OrderedJson& json);
+// Splits "a.b=c" into key path and value.
+Status SplitAssignment(std::string_view assignment, std::vector<std::string_view>* keys, std::string_view* value);
+// The text as JSON. What is not JSON, and for a string field what is not in quotes, stands for itself.
+Json OverrideValue(std::string_view text, bool is_string_field);
+
+template <Enum T>
+std::vector<std::string_view> NamesOf() {
+  std::vector<std::string_view> names;
+  for (const auto& [value, name] : EnumNames(T{})) names.push_back(name);
+  return names;
+}
+
+// The type in words, for messages and help.
+template <class T>
+std::string TypeName() {
+  if constexpr (std::same_as<T, bool>) {
+    return "true or false";
+  } else if constexpr (Integer<T>) {
+    return "an integer";
+  } else if constexpr (std::floating_point<T>) {
+    return "a number";
+  } else if constexpr (std::same_as<T, std::string>) {
+    return "a string";
+  } else if constexpr (Enum<T>) {
+    return OneOf(NamesOf<T>());
+  } else if constexpr (kIsVector<T>) {
+    return "an array";
+  } else if constexpr (kIsOptional<T>) {
+    return TypeName<typename T::value_type>() + " or null";
+  } else {
+    static_assert(Struct<T>, "not a type that a config field can have");
+    return "an object";
+  }
+}
+
+template <Struct T>
+Status ReadStruct(const Json& json, const std::string& path, T* out);
+
+template <class T>
+Status Read(const Json& json, const std::string& path, T* out) {
+  if constexpr (std::same_as<T, bool>) {
+    if (!json.is_boolean()) return TypeError(path, TypeName<T>(), json);
+    *out = json.get<bool>();
+  } else if constexpr (Integer<T>) {
+    uint64_t bits = 0;
+    using Limits = std::numeric_limits<T>;
+    TC_RETURN_IF_ERROR(ReadInteger(json, path, static_cast<int64_t>(Limits::min()), Limits::max(), &bits));
+    *out = static_cast<T>(bits);
+  } else if constexpr (std::floating_point<T>) {
+    double value = 0;
+    TC_RETURN_IF_ERROR(ReadNumber(json, path, std::numeric_limits<T>::max(), &value));
+    *out = static_cast<T>(value);
+  } else if constexpr (std::same_as<T, std::string>) {
+    if (!json.is_string()) return TypeError(path, TypeName<T>(), json);
+    *out = json.get_ref<const std::string&>();
+  } else if constexpr (Enum<T>) {
+    size_t index = 0;
+    TC_RETURN_IF_ERROR(ReadName(json, path, NamesOf<T>(), &index));
+    *out = EnumNames(T{})[index].first;
+  } else if constexpr (kIsVector<T>) {
+    if (!json.is_array()) return TypeError(path, TypeName<T>(), json);
+    T values;
+    for (size_t i = 0; i < json.size(); ++i) {
+      typename T::value_type element{};
+      TC_RETURN_IF_ERROR(Read(json[i], path + "[" + std::to_string(i) + "]", &element));
+      values.push_back(std::move(element));
+    }
+    *out = std::move(values);
+  } else if constexpr (kIsOptional<T>) {
+    if (json.is_null()) {
+      out->reset();
+    } else {
+      typename T::value_type value = out->value_or(typename T::value_type{});
+      TC_RETURN_IF_ERROR(Read(json, path, &value));
+      *out = std::move(value);
+    }
+  } else {
+    return ReadStruct(json, path, out);
+  }
+  return OkStatus();
+}
+
+class StructReader {
+ public:
+  StructReader(const Json& json, const std::string& path) : json_(json), path_(path) {}
+
+  template <class T>
+  void operator()(std::string_view key, T& field, std::string_view /*help*/) {
+    known_.push_back(key);
+    if (!status_.ok()) return;
+    if (const Json* value = FindMember(json_, key)) status_ = Read(*value, Join(path_, key), &field);
+  }
+
+  // The first error, in the order of Fields; then the first unknown key.
+  Status Finish() const;
+
+ private:
+  const Json& json_;
+  const std::string& path_;
+  std::vector<std::string_view> known_;
+  Status status_;
+};
+
+template <Struct T>
+Status ReadStruct(const Json& json, const std::string& path, T* out) {
+  if (!json.is_object()) return TypeError(path, TypeName<T>(), json);
+  StructReader reader(json, path);
+  out->Fields(reader);
+  return reader.Finish();
+}
+
+// Follows the first of `keys` into the struct, and sets the field that the last one names.
+class Overrider {
+ public:
+  Overrider(std::span<const std::string_view> keys, std::string_view value, std::string path)
+      : keys_(keys), value_(value), path_(std::move(path)) {}
+
+  template <class T>
+  void operator()(std::string_view key, T& field, std::string_view /*help*/) {
+    known_.push_back(key);
+    if (key != keys_.front()) return;
+    found_ = true;
+    status_ = Set(Join(path_, key), field);
+  }
+
+  Status Finish() const { return found_ ? status_ : UnknownKey(path_, keys_.front(), known_); }
+
+ private:
+  template <class T>
+  Status Set(const std::string& path, T& field) {
+    if constexpr (kIsOptional<T>) {
+      if (keys_.size() == 1 && value_ == "null") {
+        field.reset();
+        return OkStatus();
+      }
+      auto value = field.value_or(typename T::value_type{});
+      TC_RETURN_IF_ERROR(Set(path, value));
+      field = std::move(value);
+      return OkStatus();
+    } else if (keys_.size() == 1) {
+      return Read(OverrideValue(value_, std::same_as<T, std::string> || Enum<T>), path, &field);
+    } else if constexpr (Struct<T>) {
+      Overrider inner(keys_.subspan(1), value_, path);
+      field.Fields(inner);
+      return inner.Finish();
+    } else {
+      return UnknownKey(path, keys_[1], {});
+    }
+  }
+
+  std::span<const std::string_view> keys_;
+  std::string_view value_;
+  std::string path_;
+  std::vector<std::string_view> known_;
+  bool found_ = false;
+  Status status_;
+};
+
+template <class T>
+OrderedJson Write(T& value);
+
+struct StructWriter {
+  template <class T>
+  void operator()(std::string_view key, T& field, std::string_view /*help*/) {
+    json[std::string(key)] = Write(field);
+  }
+  OrderedJson json = OrderedJson::object();
+};
+
+template <class T>
+OrderedJson Write(T& value) {
+  if constexpr (std::same_as<T, float>) {
+    return ShortestDouble(value);
+  } else if constexpr (Enum<T>) {
+    for (const auto& [named, name] : EnumNames(value)) {
+      if (named == value) return std::string(name);
+    }
+    internal::CheckFailed("EnumNames", 0, "an enum value without a name");
+  } else if constexpr (kIsVector<T>) {
+    OrderedJson array = OrderedJson::array();
+    for (auto&& element : value) array.push_back(Write(element));
+    return array;
+  } else if constexpr (kIsOptional<T>) {
+    return value.has_value() ? Write(*value) : OrderedJson(nullptr);
+  } else if constexpr (Struct<T>) {
+    StructWriter writer;
+    value.Fields(writer);
+    return std::move(writer.json);
+  } else {
+    return value;
+  }
+}
+
+struct KeyLister {
+  template <class T>
+  void operator()(std::string_view key, T& field, std::string_view help) {
+    std::string path = Join(prefix, key);
+    if constexpr (Struct<T>) {
+      KeyLister inner{std::move(path), keys};
+      field.Fields(inner);
+    } else {
+      keys->push_back({std::move(path), TypeName<T>(), ToText(Write(field)), std::string(help)});
+    }
+  }
+  std::string prefix;
+  std::vector<ConfigKey>* keys;
+};
+
+}  // namespace config_internal
+
+template <class T>
+Status ParseConfig(const Json& json, T* config) {
+  T parsed = *config;
+  TC_RETURN_IF_ERROR(config_internal::ReadStruct(json, "", &parsed));
+  *config = std::move(parsed);
+  return OkStatus();
+}
+
+template <class T>
+Status ReadConfigFile(const std::string& path, T* config) {
+  TC_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
+  const Status status = ParseConfig(json, config);
+  return status.ok() ? status : Status(status.code(), path + ": " + status.message());
+}
+
+template <class T>
+Status ApplyOverride(std::string_view assignment, T* config) {
+  std::vector<std::string_view> keys;
+  std::string_view value;
+  TC_RETURN_IF_ERROR(config_internal::SplitAssignment(assignment, &keys, &value));
+  T changed = *config;
+  config_internal::Overrider overrider(keys, value, "");
+  changed.Fields(overrider);
+  TC_RETURN_IF_ERROR(overrider.Finish());
+  *config = std::move(changed);
+  return OkStatus();
+}
+
+template <class T>
+OrderedJson ToJson(T config) {
+  return config_internal::Write(config);
+}
+
+template <class T>
+std::vector<ConfigKey> ConfigKeys(T config) {
+  std::vector<ConfigKey> keys;
+  config_internal::KeyLister lister{"", &keys};
+  config.Fields(lister);
+  return keys;
+}
+
+}  // namespace tensorcache

@@ -1,0 +1,205 @@
+#include "core/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+namespace tensorcache {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A directory of its own for each test.
+class FileTest : public ::testing::Test {
+ protected:
+  FileTest() {
+    std::string pattern = ::testing::TempDir() + "/file_test.XXXXXX";
+    directory_ = mkdtemp(pattern.data());
+  }
+  ~FileTest() override {
+    fs::permissions(directory_, fs::perms::owner_all);
+    fs::remove_all(directory_);
+  }
+
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  void Put(const std::string& name, const std::string& content) const { std::ofstream(Path(name)) << content; }
+  std::string Get(const std::string& name) const { return ReadWholeFile(Path(name), 1 << 20).value(); }
+  int64_t FileCount() const { return std::distance(fs::directory_iterator(directory_), fs::directory_iterator()); }
+
+  std::string directory_;
+};
+
+// Runs `body` in a child process, which may change limits or die; returns its exit status, -1 if it was killed.
+int InChild(const std::function<int()>& body) {
+  const pid_t pid = fork();
+  if (pid == 0) _exit(body());
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+void ExpectMentions(const Status& status, const std::string& path, std::string_view reason) {
+  EXPECT_NE(status.message().find(path), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find(reason), std::string::npos) << status.message();
+}
+
+TEST_F(FileTest, MapsContent) {
+  Put("a", "hello");
+  auto file = MappedFile::Open(Path("a"));
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  const MappedFile moved = std::move(*file);
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(moved.bytes().data()), moved.bytes().size()), "hello");
+}
+
+TEST_F(FileTest, MapsAnEmptyFile) {
+  Put("empty", "");
+  EXPECT_EQ(MappedFile::Open(Path("empty"))->bytes().size(), 0u);
+}
+
+TEST_F(FileTest, MappingErrorsAreClear) {
+  const Status missing = MappedFile::Open(Path("none")).status();
+  EXPECT_EQ(missing.code(), StatusCode::kNotFound);
+  ExpectMentions(missing, Path("none"), "No such file or directory; check the path");
+  const Status directory = MappedFile::Open(directory_).status();
+  EXPECT_EQ(directory.code(), StatusCode::kInvalidArgument);
+  ExpectMentions(directory, directory_, "Is a directory; give the path of a file");
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  ExpectMentions(MappedFile::Open(Path("pipe")).status(), Path("pipe"), "not a regular file");
+}
+
+TEST_F(FileTest, PermissionErrorsAreClear) {
+  Put("secret", "x");
+  fs::permissions(Path("secret"), fs::perms::none);
+  fs::permissions(directory_,
+                  fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
+  const auto refused = [](const Status& status) {
+    return status.code() == StatusCode::kIoError &&
+           status.message().find("Permission denied; check the permissions") != std::string::npos;
+  };
+  const int code = InChild([&] {
+    if (getuid() == 0 && setuid(65534) != 0) return 1;  // root may do anything
+    if (!refused(MappedFile::Open(Path("secret")).status())) return 2;
+    if (!refused(WriteFileAtomically(Path("new"), "x"))) return 3;
+    return 0;
+  });
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(FileCount(), 1);
+}
+
+TEST_F(FileTest, ReadsWholeFilesUpToALimit) {
+  Put("a", "12345");
+  EXPECT_EQ(*ReadWholeFile(Path("a"), 5), "12345");
+  const Status status = ReadWholeFile(Path("a"), 4).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  ExpectMentions(status, Path("a"), "longer than the 4 bytes allowed");
+  Put("big", std::string(1'000'000, 'b'));
+  EXPECT_EQ(ReadWholeFile(Path("big"), 1 << 20)->size(), 1'000'000u);
+  EXPECT_FALSE(ReadWholeFile("/dev/zero", 1 << 20).ok());
+  EXPECT_EQ(ReadWholeFile(directory_, 10).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReadWholeFile(Path("none"), 10).status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(FileTest, WritesInChunksAndReplacesOnCommit) {
+  Put("a", "old");
+  auto file = AtomicFile::Create(Path("a"));
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ASSERT_TRUE(file->Append("new ").ok());
+  ASSERT_TRUE(file->Append("content").ok());
+  EXPECT_EQ(Get("a"), "old");
+  ASSERT_TRUE(file->Commit().ok());
+  EXPECT_EQ(Get("a"), "new content");
+  EXPECT_EQ(FileCount(), 1);
+}
+
+TEST_F(FileTest, WithoutCommitNothingChanges) {
+  Put("a", "old");
+  {
+    auto file = AtomicFile::Create(Path("a"));
+    ASSERT_TRUE(file->Append("new").ok());
+    EXPECT_EQ(FileCount(), 2);
+    const AtomicFile moved = std::move(*file);
+  }
+  EXPECT_EQ(Get("a"), "old");
+  EXPECT_EQ(FileCount(), 1);
+}
+
+TEST_F(FileTest, RelativePathsWork) {
+  const fs::path before = fs::current_path();
+  fs::current_path(directory_);
+  EXPECT_TRUE(WriteFileAtomically("relative", "x").ok());
+  fs::current_path(before);
+  EXPECT_EQ(Get("relative"), "x");
+}
+
+TEST_F(FileTest, WritingIntoNothingOrOntoADirectoryFails) {
+  const Status missing = WriteFileAtomically(Path("none/a"), "x");
+  EXPECT_EQ(missing.code(), StatusCode::kNotFound);
+  ExpectMentions(missing, Path("none/a"), "No such file or directory");
+  EXPECT_EQ(WriteFileAtomically(directory_, "x").code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(FileCount(), 0);
+}
+
+// A file size limit makes write() fail half-way, as a full disk does.
+TEST_F(FileTest, FailedWriteLeavesTheOldFile) {
+  Put("a", "old");
+  const int code = InChild([&] {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit = {1000, 1000};
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    auto file = AtomicFile::Create(Path("a"));
+    if (!file.ok() || !file->Append(std::string(900, 'x')).ok()) return 2;
+    const Status status = file->Append(std::string(900, 'x'));
+    if (status.code() != StatusCode::kIoError) return 3;
+    if (status.message().find("what was there before is unchanged") == std::string::npos) return 4;
+    if (FileCount() != 1) return 5;  // the temporary is gone
+    if (file->Append("more").message() != status.message() || file->Commit().message() != status.message()) return 6;
+    return 0;
+  });
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(Get("a"), "old");
+  EXPECT_EQ(FileCount(), 1);
+}
+
+TEST_F(FileTest, FullDiskIsAnErrorThatSaysSo) {
+  const std::string mount = "mount -t tmpfs -o size=64k tmpfs '" + directory_ + "' 2>/dev/null";
+  if (std::system(mount.c_str()) != 0) GTEST_SKIP() << "cannot mount a tmpfs";
+  Put("a", "old");
+  const Status status = WriteFileAtomically(Path("a"), std::string(1 << 20, 'x'));
+  EXPECT_EQ(status.code(), StatusCode::kIoError);
+  ExpectMentions(status, Path("a"), "No space left on device; free some space (what was there before is unchanged)");
+  EXPECT_EQ(Get("a"), "old");
+  EXPECT_EQ(FileCount(), 1);
+  EXPECT_EQ(std::system(("umount '" + directory_ + "'").c_str()), 0);
+}
+
+TEST_F(FileTest, DyingHalfWayLeavesTheOldFile) {
+  Put("a", "old");
+  const int code = InChild([&] {
+    auto file = AtomicFile::Create(Path("a"));
+    if (!file.ok() || !file->Append("half of the").ok()) return 1;
+    _exit(7);
+  });
+  EXPECT_EQ(code, 7);
+  EXPECT_EQ(Get("a"), "old");
+  ASSERT_TRUE(WriteFileAtomically(Path("a"), "new").ok());
+  EXPECT_EQ(Get("a"), "new");
+}
+
+TEST_F(FileTest, FailedRenameRemovesTheTemporary) {
+  auto file = AtomicFile::Create(Path("a"));
+  ASSERT_TRUE(file->Append("x").ok());
+  fs::create_directory(Path("a"));
+  EXPECT_FALSE(file->Commit().ok());
+  EXPECT_EQ(FileCount(), 1);
+}
+
+}  // namespace
+}  // namespace tensorcache

@@ -1,0 +1,30 @@
+// Strict JSON on top of nlohmann-json: what two readers could understand differently is an error, with its line and
+// column.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "tensorcache/status.h"
+
+namespace tensorcache {
+
+using Json = nlohmann::json;                 // keys sorted; what is parsed
+using OrderedJson = nlohmann::ordered_json;  // keys in the order they were set; what is written for people
+
+struct JsonLimits {
+  int max_depth = 64;
+  int64_t max_values = INT64_MAX;  // scalars, arrays, objects and keys; each takes up to about 100 bytes of memory
+};
+
+// Parses one JSON value. Invalid UTF-8, a key twice in one object (at any depth), anything after the value, NaN,
+// Infinity, comments, numbers too large for a double, and what exceeds the limits give kCorrupt. `source` names the
+// text in messages.
+Result<Json> ParseJson(std::string_view text, std::string_view source, const JsonLimits& limits = {});
+
+// Reads and parses a file of at most `max_bytes`.
+Result<Json> ReadJsonFile(const std::string& path, int64_t max_bytes = int64_t{64} << 20);
+
+}  // namespace tensorcache
