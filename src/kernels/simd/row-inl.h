@@ -1,0 +1,98 @@
+// Walks a row of floats vector by vector, with the end of the row handled in one place.
+// Include after hwy/highway.h from a foreach_target source.
+#if defined(TENSORCACHE_KERNELS_SIMD_ROW_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TENSORCACHE_KERNELS_SIMD_ROW_INL_H_
+#undef TENSORCACHE_KERNELS_SIMD_ROW_INL_H_
+#else
+#define TENSORCACHE_KERNELS_SIMD_ROW_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/simd/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tensorcache::math {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// How one vector of the row is read and written: all lanes, or the first `count` at the end of the row.
+struct WholeVector {
+  template <class D>
+  HWY_INLINE hn::Vec<D> Load(D d, const float* p) const {
+    return hn::LoadU(d, p);
+  }
+  template <class D>
+  HWY_INLINE void Store(hn::Vec<D> v, D d, float* p) const {
+    hn::StoreU(v, d, p);
+  }
+  // v, with `other` in the lanes past the end of the row.
+  template <class D>
+  HWY_INLINE hn::Vec<D> Keep(D, hn::Vec<D> v, float) const {
+    return v;
+  }
+};
+
+struct PartOfVector {
+  size_t count;
+
+  template <class D>
+  HWY_INLINE hn::Vec<D> Load(D d, const float* p) const {
+    return LoadPartial(d, p, count);
+  }
+  template <class D>
+  HWY_INLINE void Store(hn::Vec<D> v, D d, float* p) const {
+    StorePartial(v, d, p, count);
+  }
+  template <class D>
+  HWY_INLINE hn::Vec<D> Keep(D d, hn::Vec<D> v, float other) const {
+    return hn::IfThenElse(hn::FirstN(d, count), v, hn::Set(d, other));
+  }
+};
+
+// The accumulator a vector's terms belong to: four of them, so that sums do not wait for the latency of one.
+template <int kIndex>
+using Slot = std::integral_constant<int, kIndex>;
+
+// f(access, i, slot) for the vectors at columns i of a row of `width`.
+template <class D, class F>
+HWY_INLINE void ForEachVector(D d, int64_t width, const F& f) {
+  const int64_t N = static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + 4 * N <= width; i += 4 * N) {
+    f(WholeVector(), i, Slot<0>());
+    f(WholeVector(), i + N, Slot<1>());
+    f(WholeVector(), i + 2 * N, Slot<2>());
+    f(WholeVector(), i + 3 * N, Slot<3>());
+  }
+  for (; i + N <= width; i += N) f(WholeVector(), i, Slot<0>());
+  if (i < width) f(PartOfVector{static_cast<size_t>(width - i)}, i, Slot<1>());
+}
+
+// Four partial sums (or maxima) of a row.
+template <class D>
+struct Accumulators {
+  using V = hn::Vec<D>;
+  HWY_INLINE Accumulators(D d, float start) {
+    for (V& a : at) a = hn::Set(d, start);
+  }
+
+  HWY_INLINE float Sum(D d) const {
+    return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(at[0], at[1]), hn::Add(at[2], at[3]))));
+  }
+  HWY_INLINE float Max(D d) const {
+    return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(at[0], at[1]), hn::Max(at[2], at[3]))));
+  }
+
+  V at[4];
+};
+
+}  // namespace HWY_NAMESPACE
+}  // namespace tensorcache::math
+HWY_AFTER_NAMESPACE();
+
+#endif  // TENSORCACHE_KERNELS_SIMD_ROW_INL_H_
