@@ -20,29 +20,27 @@ HWY_BEFORE_NAMESPACE();
 namespace tensorcache::bench::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Eight independent sums hide the latency of the adds in L1. Prefetching a page ahead pays a little in buffers larger
-// than the last-level cache, where the hardware's prefetcher stops at the end of each page.
+// Eight streams, each with its own sum: from memory, prefetchers follow several streams 1.5 times as fast as one, and
+// sixteen no faster (measured on Zen 4); in L1 eight sums hide the latency of the adds. Lines are prefetched a kilobyte
+// ahead in each.
 float Sum(const float* HWY_RESTRICT data, int64_t count) {
-  const hn::ScalableTag<float> d;
+  const hn::CappedTag<float, 16> d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  constexpr int64_t kPageFloats = 1024;
-  constexpr int64_t kLineFloats = 16;
-  auto s0 = hn::Zero(d), s1 = s0, s2 = s0, s3 = s0, s4 = s0, s5 = s0, s6 = s0, s7 = s0;
-  int64_t i = 0;
-  for (; i + 8 * lanes <= count; i += 8 * lanes) {
-    for (int64_t j = 0; j < 8 * lanes; j += kLineFloats) hwy::Prefetch(data + i + kPageFloats + j);
-    s0 = hn::Add(s0, hn::LoadU(d, data + i));
-    s1 = hn::Add(s1, hn::LoadU(d, data + i + lanes));
-    s2 = hn::Add(s2, hn::LoadU(d, data + i + 2 * lanes));
-    s3 = hn::Add(s3, hn::LoadU(d, data + i + 3 * lanes));
-    s4 = hn::Add(s4, hn::LoadU(d, data + i + 4 * lanes));
-    s5 = hn::Add(s5, hn::LoadU(d, data + i + 5 * lanes));
-    s6 = hn::Add(s6, hn::LoadU(d, data + i + 6 * lanes));
-    s7 = hn::Add(s7, hn::LoadU(d, data + i + 7 * lanes));
+  constexpr int64_t kStreams = 8, kStep = 64, kAhead = 256, kLineFloats = 16;
+  const int64_t length = count / kStreams / kStep * kStep;
+  hn::Vec<decltype(d)> sums[kStreams];
+  for (auto& sum : sums) sum = hn::Zero(d);
+  for (int64_t i = 0; i < length; i += kStep) {
+#pragma GCC unroll 8
+    for (int64_t s = 0; s < kStreams; ++s) {
+      const float* HWY_RESTRICT p = data + s * length + i;
+      for (int64_t j = 0; j < kStep; j += kLineFloats) hwy::Prefetch(p + kAhead + j);
+      for (int64_t j = 0; j < kStep; j += lanes) sums[s] = hn::Add(sums[s], hn::LoadU(d, p + j));
+    }
   }
-  const auto sum = hn::Add(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)), hn::Add(hn::Add(s4, s5), hn::Add(s6, s7)));
-  float total = hn::GetLane(hn::SumOfLanes(d, sum));
-  for (; i < count; ++i) total += data[i];
+  float total = 0;
+  for (const auto& sum : sums) total += hn::GetLane(hn::SumOfLanes(d, sum));
+  for (int64_t i = kStreams * length; i < count; ++i) total += data[i];
   return total;
 }
 

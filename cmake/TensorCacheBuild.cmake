@@ -23,7 +23,7 @@ add_library(tc_flags INTERFACE)
 target_compile_options(tc_flags INTERFACE -Wall -Wextra -Wno-psabi -Wno-missing-field-initializers -ffp-contract=off)
 target_include_directories(tc_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
                                               ${PROJECT_SOURCE_DIR})
-# SSSE3 adds nothing over SSE4 on machines still in use; EMU128 stays as the portable fallback.
+# SSSE3 adds nothing over SSE4 on machines still in use; the portable fallback (SCALAR with g++, EMU128 with clang) stays.
 target_compile_definitions(tc_flags INTERFACE HWY_DISABLED_TARGETS=HWY_SSSE3)
 
 set(TENSORCACHE_SANITIZE "" CACHE STRING "Sanitizers, as in -fsanitize=...; empty for none")

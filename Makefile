@@ -1,0 +1,59 @@
+# Short names for the usual steps; `make help` lists them. The build itself is CMake's (CMakePresets.json).
+PRESET ?= release
+BUILD := build/$(PRESET)
+PROGRAM := $(BUILD)/bin/tensorcache
+export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
+
+SETUP := scripts/setup.sh $(if $(filter runtime-only asan,$(PRESET)),--no-torch)
+CONFIGURE := scripts/configure.sh $(PRESET)
+
+.PHONY: help demo test build bench format tidy clean distclean program
+
+help:
+	@echo 'make demo       build the program and watch a memory fill up'
+	@echo 'make test       build everything and run the tests, all but those labelled slow'
+	@echo 'make build      build everything'
+	@echo 'make bench      measure the kernels; the figures also go to $(BUILD)/bench.json'
+	@echo 'make format     format the sources with clang-format-19'
+	@echo 'make tidy       lint the sources with clang-tidy-19'
+	@echo 'make clean      remove $(BUILD), keep what was fetched'
+	@echo 'make distclean  remove build/'
+	@echo
+	@echo 'PRESET=release (default), debug, asan or runtime-only picks the build. Packages that are missing are'
+	@echo 'installed first; that needs root or sudo.'
+
+demo: program
+	@echo
+	@$(PROGRAM) demo
+	@echo 'The program is $(PROGRAM).'
+
+test:
+	@$(SETUP) --tests
+	@$(CONFIGURE)
+	cmake --build --preset $(PRESET)
+	ctest --preset $(PRESET) -j $(CMAKE_BUILD_PARALLEL_LEVEL)
+
+build:
+	@$(SETUP)
+	@$(CONFIGURE)
+	cmake --build --preset $(PRESET)
+
+program:
+	@$(SETUP)
+	@$(CONFIGURE)
+	cmake --build --preset $(PRESET) --target tensorcache_program
+
+bench: program
+	$(PROGRAM) bench kernels --json $(BUILD)/bench.json
+
+format:
+	@scripts/format.sh
+
+tidy: build
+	@scripts/tidy.sh $(BUILD)
+
+clean:
+	rm -rf $(BUILD)
+
+distclean:
+	rm -rf build

@@ -1,0 +1,34 @@
+// A command of the program: a name, a line of help, and a function. main.cc and the commands with parts (bench,
+// reproduce) hold tables of these.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tensorcache/status.h"
+
+namespace tensorcache::cli {
+
+// What stands after the command's name.
+struct CommandLine {
+  std::string path;  // "tensorcache reproduce capacity"
+  std::vector<std::string> args;
+};
+
+struct Command {
+  const char* name;
+  const char* help;
+  Status (*run)(const CommandLine& line);
+};
+
+// Runs the command named by the first argument. --help, or no argument at all, prints the table after `description`;
+// an unknown name is an error that names the nearest known one.
+Status Dispatch(std::span<const Command> commands, const std::string& description, const CommandLine& line);
+
+// One function each, in cmd_<name>.cc.
+Status RunBench(const CommandLine& line);
+Status RunDemo(const CommandLine& line);
+Status RunReproduce(const CommandLine& line);
+
+}  // namespace tensorcache::cli

@@ -1,0 +1,41 @@
+// What the terminal can show.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace tensorcache::cli {
+
+// Whether the locale says UTF-8; otherwise tables and charts keep to ASCII.
+bool Utf8Terminal();
+
+// "19.8 ± 4.7" or "19.8 +- 4.7".
+std::string PlusMinus(double mean, double std);
+
+// `text` padded with blanks on the left to `width` columns, counting a UTF-8 character as one.
+std::string PadLeft(const std::string& text, size_t width);
+
+// "[3/12] D=16 random, 2 s left" on stderr: one line redrawn on a terminal, a line every ten seconds elsewhere. Quiet
+// for work that ends within a second.
+class Progress {
+ public:
+  explicit Progress(int total);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // `done` of the total are finished; `what` comes next.
+  void Show(int done, const std::string& what);
+  // Takes the line away, so that other output can be printed.
+  void Clear();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  int total_;
+  bool terminal_;
+  bool drawn_ = false;
+  Clock::time_point start_;
+  Clock::time_point last_;
+};
+
+}  // namespace tensorcache::cli

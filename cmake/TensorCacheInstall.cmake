@@ -1,0 +1,30 @@
+# `cmake --install`: the headers, the static library, the program, and the CMake package TensorCache.
+#
+# Kernel headers live under <include>/tensorcache/kernels. They include each other as "kernels/rows.h", as in the source
+# tree, hence the second include directory of target TensorCache::tensorcache (src/CMakeLists.txt).
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/TensorCache)
+
+install(DIRECTORY include/tensorcache DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(FILES src/kernels/rows.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorcache/kernels)
+file(GLOB kernel_dirs CONFIGURE_DEPENDS LIST_DIRECTORIES true src/kernels/*)
+foreach(dir IN LISTS kernel_dirs)
+  cmake_path(GET dir FILENAME op)
+  if(EXISTS ${dir}/${op}.h)
+    install(FILES ${dir}/${op}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorcache/kernels/${op})
+  endif()
+endforeach()
+
+install(TARGETS tensorcache EXPORT TensorCacheTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT TensorCacheTargets NAMESPACE TensorCache:: DESTINATION ${package_dir})
+if(TENSORCACHE_PROGRAM)
+  install(TARGETS tensorcache_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+configure_package_config_file(cmake/TensorCacheConfig.cmake.in ${CMAKE_BINARY_DIR}/TensorCacheConfig.cmake
+                              INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/TensorCacheConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/TensorCacheConfig.cmake ${CMAKE_BINARY_DIR}/TensorCacheConfigVersion.cmake
+              cmake/TensorCacheBlas.cmake
+        DESTINATION ${package_dir})

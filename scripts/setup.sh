@@ -1,0 +1,176 @@
+#!/usr/bin/env bash
+# Installs what the build needs and is not there yet: Debian packages, and LibTorch into build/deps.
+#
+#   scripts/setup.sh [--tests] [--no-torch]
+#
+#   --tests      also what only the tests need (clang with libFuzzer)
+#   --no-torch   leave LibTorch out, for presets without the train half
+#
+# Run it as often as you like: what is there is neither fetched nor installed again. LibTorch is taken from the first of
+#   1. whatever CMake finds already (CMAKE_PREFIX_PATH, Torch_DIR, Torch_ROOT, system folders)
+#   2. the pip wheel, unpacked into build/deps (pip's own settings apply)
+#   3. Debian's libtorch-dev
+set -euo pipefail
+
+readonly TORCH_VERSION=2.13.0
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+readonly root deps="$root/build/deps"
+readonly torch_home="$deps/torch-$TORCH_VERSION"
+readonly torch_stamp="$deps/torch-found"
+
+want_tests=false
+want_torch=true
+for argument in "$@"; do
+  case $argument in
+    --tests) want_tests=true ;;
+    --no-torch) want_torch=false ;;
+    *)
+      echo "setup: unknown argument '$argument'; known are --tests and --no-torch" >&2
+      exit 2
+      ;;
+  esac
+done
+
+say() { echo "setup: $*" >&2; }
+
+# fail WHAT TO_DO: the step that failed, and what to do about it.
+fail() {
+  say "failed: $1"
+  say "to do:  $2"
+  exit 1
+}
+
+# Debian packages ------------------------------------------------------------------------------------------------------
+
+installed() { [[ $(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+# True if command $1 is there and at least version $2.
+recent() {
+  local have
+  have=$("$1" --version 2>/dev/null | grep -oE '[0-9]+(\.[0-9]+)+' | head -n1) || return 1
+  [[ $(printf '%s\n%s\n' "$2" "$have" | sort -V | head -n1) == "$2" ]]
+}
+
+missing_packages() {
+  # Tools count wherever they come from; libraries must be Debian's, or be found by CMake on a system without dpkg.
+  recent g++ 12 || echo build-essential
+  recent cmake 3.25 || echo cmake
+  command -v ninja >/dev/null || echo ninja-build
+  command -v pkg-config >/dev/null || echo pkg-config
+  local package
+  for package in libhwy-dev libopenblas-dev libcli11-dev nlohmann-json3-dev libfmt-dev libgtest-dev; do
+    installed "$package" || echo "$package"
+  done
+  if $want_tests; then
+    command -v clang++-19 >/dev/null || echo clang-19
+    installed libclang-rt-19-dev || echo libclang-rt-19-dev
+  fi
+}
+
+# apt_install PACKAGE...
+apt_install() {
+  local apt=(apt-get install -y --no-install-recommends "$@") sudo=()
+  if [[ $(id -u) != 0 ]]; then
+    command -v sudo >/dev/null ||
+      fail "installing $*: not root, and there is no sudo" "run as root: apt-get update && ${apt[*]}"
+    sudo=(sudo)
+  fi
+  say "installing $*"
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q >&2 ||
+    fail "apt-get update" "check the network and /etc/apt, then run this again"
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive "${apt[@]}" -q >&2 ||
+    fail "${apt[*]}" "read apt's message above; then run that command by hand, or this again"
+}
+
+setup_packages() {
+  local missing
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    say "not a Debian system: CMake will name what is missing"
+    return
+  fi
+  mapfile -t missing < <(missing_packages)
+  if ((${#missing[@]})); then apt_install "${missing[@]}"; fi
+}
+
+# LibTorch -------------------------------------------------------------------------------------------------------------
+
+# Configures, builds and runs a program of one line against the Torch that CMake finds; prints its folder.
+probe_torch() {
+  local build="$deps/torch-probe"
+  rm -rf "$build"
+  cmake -S "$root/cmake/torch_probe" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug >"$deps/torch-probe.log" 2>&1 &&
+    cmake --build "$build" >>"$deps/torch-probe.log" 2>&1 &&
+    "$build/torch_probe" >>"$deps/torch-probe.log" 2>&1 &&
+    sed -n 's/^Torch_DIR:PATH=//p' "$build/CMakeCache.txt" &&
+    rm -rf "$build"
+}
+
+# A python3 with pip that is new enough for the wheel.
+find_python() {
+  local python
+  for python in "${PYTHON:-}" python3 /usr/bin/python3; do
+    [[ -n $python ]] && command -v "$python" >/dev/null || continue
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || continue
+    "$python" -m pip --version >/dev/null 2>&1 || continue
+    echo "$python"
+    return
+  done
+  return 1
+}
+
+# Unpacks the wheel beside its final place and renames it, so that a kill leaves either nothing or all of it.
+unpack_wheel() {
+  local python staging
+  if ! python=$(find_python); then
+    if ! command -v apt-get >/dev/null; then
+      say "there is no python3 with pip"
+      return 1
+    fi
+    apt_install python3 python3-pip
+    python=$(find_python) || return 1
+  fi
+  staging=$(mktemp -d "$deps/staging.XXXXXX") && mkdir "$staging/tmp" || return 1
+  say "fetching LibTorch $TORCH_VERSION with pip (some hundred MB, once)"
+  if TMPDIR="$staging/tmp" "$python" -m pip install --no-deps --no-compile --only-binary=:all: --quiet \
+    --disable-pip-version-check --root-user-action=ignore --target "$staging/site" "torch==$TORCH_VERSION" >&2; then
+    mv -T "$staging/site" "$torch_home" && rm -rf "$staging"
+  else
+    rm -rf "$staging"
+    return 1
+  fi
+}
+
+setup_torch() {
+  local found
+  if [[ -f $torch_stamp ]] && [[ $(head -n1 "$torch_stamp") == "$(torch_request)" ]] &&
+    [[ -f "$(tail -n1 "$torch_stamp")/TorchConfig.cmake" ]]; then
+    return
+  fi
+  say "looking for LibTorch"
+  if ! found=$(probe_torch); then
+    if [[ ! -d $torch_home ]] && unpack_wheel && found=$(probe_torch); then
+      :
+    else
+      say "the pip wheel torch==$TORCH_VERSION could not be had or not be used from C++; trying Debian's libtorch-dev"
+      [[ ! -d $torch_home ]] || mv "$torch_home" "$(mktemp -d "$deps/unusable.XXXXXX")"
+      command -v apt-get >/dev/null || fail "LibTorch" "$torch_advice"
+      apt_install libtorch-dev
+      found=$(probe_torch) || fail "LibTorch (messages in build/deps/torch-probe.log)" "$torch_advice"
+    fi
+  fi
+  printf '%s\n%s\n' "$(torch_request)" "$found" >"$torch_stamp.new"
+  mv "$torch_stamp.new" "$torch_stamp"
+  say "LibTorch: $found"
+}
+readonly torch_advice="unpack a LibTorch and set CMAKE_PREFIX_PATH to its folder, or do without the train half:\
+ make build PRESET=runtime-only"
+
+# What the user asked for; another answer asks the question anew.
+torch_request() { echo "${CMAKE_PREFIX_PATH:-}|${Torch_DIR:-}|${Torch_ROOT:-}"; }
+
+mkdir -p "$deps"
+exec 9>"$deps/lock"
+flock 9 # one at a time
+rm -rf "$deps"/staging.*
+setup_packages
+if $want_torch; then setup_torch; fi

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Dependencies point one way: core < kernels < runtime < server, and core, kernels < train < experiments. Torch is
+# included by train, experiments and apps alone, and linked by their targets alone.
+#
+#   tests/layering.sh sources ROOT               check the #include lines below ROOT
+#   tests/layering.sh binaries FILE...           check that no FILE (program or archive) needs torch
+set -euo pipefail
+
+failures=0
+complain() {
+  echo "layering: $*" >&2
+  failures=$((failures + 1))
+}
+
+# What the files of each folder may include of the project, besides tensorcache/*.h.
+allowed_from() {
+  case $1 in
+    include/*) echo "" ;;
+    src/core/*) echo "core" ;;
+    src/kernels/*) echo "core kernels" ;;
+    src/runtime/*) echo "core kernels runtime" ;;
+    src/server/*) echo "core kernels runtime server" ;;
+    src/train/*) echo "core kernels train" ;;
+    src/experiments/*) echo "core kernels train experiments" ;;
+    src/testing/*) echo "core kernels testing" ;;
+    bench/*) echo "core kernels bench" ;;
+    *) echo "core kernels runtime server train experiments testing bench apps" ;; # apps, tests
+  esac
+}
+
+check_include() { # FILE HEADER
+  local file=$1 header=$2 layer=${2%%/*} allowed
+  case $header in
+    torch/* | ATen/* | c10/* | caffe2/*)
+      case $file in
+        src/train/* | src/experiments/* | apps/* | cmake/torch_probe/*) ;;
+        *) complain "$file includes $header; only src/train, src/experiments and apps may include torch" ;;
+      esac
+      return
+      ;;
+    ../* | ./* | */../*)
+      complain "$file includes $header; write the path from src/"
+      return
+      ;;
+    core/* | kernels/* | runtime/* | server/* | train/* | experiments/* | testing/* | bench/* | apps/*) ;;
+    *) return ;;
+  esac
+  allowed=" $(allowed_from "$file") "
+  case $file in
+    *_test.cc | *_testing.h | *_testing.cc) allowed+="testing " ;;
+    *_bench.cc) allowed+="bench " ;;
+  esac
+  [[ $allowed == *" $layer "* ]] || complain "$file includes $header; from there only:$allowed"
+}
+
+check_sources() {
+  cd "$1"
+  local file header count=0
+  while IFS=$'\t' read -r file header; do
+    check_include "${file#./}" "$header"
+    count=$((count + 1))
+  done < <(find . -path ./build -prune -o -path ./.git -prune -o -type f \
+    \( -name '*.h' -o -name '*.cc' -o -name '*.cpp' -o -name '*.hpp' -o -name '*.in' \) -print0 |
+    xargs -0 grep -HE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]' |
+    sed -E 's/^([^:]*):[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]([^>"]*)[>"].*$/\1\t\2/')
+  ((count > 0)) || complain "no #include line found below $1"
+  echo "layering: $count includes checked"
+}
+
+check_binaries() {
+  local file needs
+  for file in "$@"; do
+    if [[ ! -f $file ]]; then
+      complain "$file is not built"
+      continue
+    fi
+    case $file in
+      # An archive has no list of libraries; it betrays torch by the symbols it leaves open.
+      *.a) needs=$(nm -C -u "$file" 2>/dev/null | grep -oE '\b(at|c10|torch)::[A-Za-z_:]+' | head -n1) || true ;;
+      *) needs=$(readelf -d "$file" | grep NEEDED | grep -oE 'lib(torch|c10|caffe2)[^]]*' | head -n1) || true ;;
+    esac
+    [[ -z $needs ]] || complain "$file needs $needs; torch belongs to train and experiments"
+  done
+  echo "layering: $# binaries checked"
+}
+
+case ${1:-} in
+  sources) check_sources "$2" ;;
+  binaries) check_binaries "${@:2}" ;;
+  *)
+    echo "usage: layering.sh sources ROOT | binaries FILE..." >&2
+    exit 2
+    ;;
+esac
+((failures == 0))
