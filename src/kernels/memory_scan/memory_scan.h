@@ -104,6 +104,9 @@ struct MemoryStepArgs {
   MemoryWrites<const float> evicted;  // (B, G, 1, *); a null k means that nothing is evicted: read only
   Rows<const float> q;                // (B, H, 1, Dk); null means that nothing is read
   Rows<float> state;                  // (B, G, Dk, Dv), updated in place
+  // (B, G), optional: A is scale * state. A step then decays the scale instead of every number of the state, and folds it
+  // into the state when it gets small: a third less arithmetic. Starts at 1; FoldMemoryScale makes the state plain again.
+  Rows<float> scale;
   Rows<float> reads;                  // (B, H, 1, Dv)
 };
 
@@ -122,6 +125,8 @@ int64_t MemoryScanSavedFloats(const MemoryScanShape& shape);
 Status MemoryScanForward(const MemoryScanForwardArgs<float>& args, int64_t begin, int64_t end, float* scratch);
 Status MemoryScanBackward(const MemoryScanBackwardArgs<float>& args, int64_t begin, int64_t end, float* scratch);
 void MemoryStep(const MemoryStepArgs& args, int64_t begin, int64_t end);
+// state *= scale, scale = 1: before a block, or to look at A. Uses only sizes, state and scale.
+void FoldMemoryScale(const MemoryStepArgs& args, int64_t begin, int64_t end);
 
 // The specification: the recurrence itself, all items, accumulating in double. Allocates.
 template <class Real>

@@ -96,7 +96,9 @@ void BenchStep(Driver& driver, int64_t heads, int64_t D, WriteRule rule, const c
   args.rule = rule;
   args.evicted = p.Writes();
   args.q = p.q.crows();
+  std::vector<float> scale(static_cast<size_t>(heads), 1.0f);
   args.state = rows;
+  args.scale = {.data = scale.data(), .head = 1};
   args.reads = reads.rows();
   driver.AddRatioRow({.op = "memory_scan step",
                       .shape = fmt::format("{} D={} {} heads, {:.3g} MB ({})", Name(rule), D, heads,
@@ -114,9 +116,11 @@ void BenchMemoryScan(Driver& driver) {
   BenchStep(driver, 32, 64, WriteRule::kOuter, "L2");
   BenchStep(driver, 144, 64, WriteRule::kOuter, "L3");
   BenchStep(driver, 4096, 64, WriteRule::kOuter, "memory");
-  BenchStep(driver, 144, 64, WriteRule::kDelta, "L3");
-  BenchStep(driver, 144, 64, WriteRule::kWedge, "L3");
   BenchStep(driver, 64, 128, WriteRule::kOuter, "L3");
+  for (const WriteRule rule : {WriteRule::kDelta, WriteRule::kWedge}) {
+    BenchStep(driver, 144, 64, rule, "L3");
+    BenchStep(driver, 4096, 64, rule, "memory");
+  }
 }
 
 }  // namespace tensorcache::bench

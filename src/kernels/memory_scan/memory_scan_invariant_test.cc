@@ -24,15 +24,18 @@ using testing::WithinNorm;
 // What a caller keeps between blocks: A, and the ring of the last `lag` tokens.
 class Stream {
  public:
-  Stream(const ScanProblem<float>& problem, int64_t pad)
+  // lazy_decay: steps keep the decay in a scale per head; it is folded into the state before a block.
+  Stream(const ScanProblem<float>& problem, int64_t pad, bool lazy_decay = false)
       : p_(problem), s_(problem.shape), capacity_(std::max<int64_t>(s_.lag, 1)), state_(s_.B, s_.G, s_.Dk, s_.Dv, pad),
         reads_(s_.B, s_.H, s_.T, s_.Dv, pad), ring_k_(s_.B, s_.G, capacity_, s_.Dk, pad),
         ring_v_(s_.B, s_.G, capacity_, s_.Dv, pad), ring_g_(s_.B, s_.G, capacity_, 1, pad),
-        ring_b_(s_.B, s_.G, capacity_, 1, pad) {
+        ring_b_(s_.B, s_.G, capacity_, 1, pad), scale_(s_.B, s_.G, 1, 1, pad), lazy_decay_(lazy_decay) {
     state_.ForEach([](float& x) { x = 0; });
+    scale_.ForEach([](float& x) { x = 1; });
   }
 
   void Block(int64_t begin, int64_t end) {
+    Fold();
     MemoryScanForwardArgs<float> args;
     args.shape = s_;
     args.shape.T = end - begin;
@@ -58,9 +61,18 @@ class Stream {
     if (s_.lag > 0 && count_ == s_.lag) args.evicted = Ring(start_);
     args.q = From(p_.q.crows(), t);
     args.state = state_.rows();
+    if (lazy_decay_) args.scale = scale_.rows();
     args.reads = From(reads_.rows(), t);
     MemoryStep(args, 0, s_.B * s_.G);
     Push(t);
+  }
+
+  void Fold() {
+    MemoryStepArgs args;
+    args.B = s_.B, args.H = s_.H, args.G = s_.G, args.Dk = s_.Dk, args.Dv = s_.Dv;
+    args.state = state_.rows();
+    args.scale = scale_.rows();
+    FoldMemoryScale(args, 0, s_.B * s_.G);
   }
 
   const RowBuffer& reads() const { return reads_; }
@@ -103,7 +115,8 @@ class Stream {
   const ScanProblem<float>& p_;
   MemoryScanShape s_;
   int64_t capacity_, start_ = 0, count_ = 0;
-  RowBuffer state_, reads_, ring_k_, ring_v_, ring_g_, ring_b_;
+  RowBuffer state_, reads_, ring_k_, ring_v_, ring_g_, ring_b_, scale_;
+  bool lazy_decay_;
 };
 
 void ExpectSame(const Stream& actual, const Stream& expected, const MemoryScanShape& s, double query_norm) {
@@ -132,7 +145,7 @@ void CheckSplits(const MemoryScanShape& s, const ScanOptions& o, uint64_t seed) 
   Rng rng(seed, 1);
   const int64_t grain = s.mode == ScanMode::kExact ? 1 : s.chunk;
   const int64_t longest = std::max<int64_t>(1, (s.T / 3) / grain);
-  Stream split(p, 0);
+  Stream split(p, 0, /*lazy_decay=*/seed % 2 == 0);
   for (int64_t t = 0; t < s.T;) {
     const int64_t length = grain * static_cast<int64_t>(1 + rng.Below(static_cast<uint64_t>(longest)));
     const int64_t end = std::min(s.T, t + length);
@@ -145,11 +158,15 @@ void CheckSplits(const MemoryScanShape& s, const ScanOptions& o, uint64_t seed) 
     }
     if (rng.Below(8) == 0) split.Block(t, t);  // empty blocks change nothing
   }
+  split.Fold();
   ExpectSame(split, whole, s, query_norm);
   if (s.mode != ScanMode::kExact) return;
-  Stream steps(p, 0);
-  for (int64_t t = 0; t < s.T; ++t) steps.Step(t);
-  ExpectSame(steps, whole, s, query_norm);
+  for (const bool lazy_decay : {false, true}) {
+    Stream steps(p, 0, lazy_decay);
+    for (int64_t t = 0; t < s.T; ++t) steps.Step(t);
+    steps.Fold();
+    ExpectSame(steps, whole, s, query_norm);
+  }
 }
 
 TEST(MemoryScanInvariant, AnySplitEqualsOneBlock) {
@@ -185,6 +202,13 @@ TEST(MemoryScanInvariant, ConstantDecayAndEveryTarget) {
                   {.constant_per_head = true, .pad = 2}, ++seed);
     }
   });
+}
+
+// Strong decay: the scale of lazy steps becomes small every few tokens and must be folded in time.
+TEST(MemoryScanInvariant, StrongDecay) {
+  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+    CheckSplits({.T = 300, .Dk = 16, .Dv = 16, .lag = 3, .rule = rule}, {.min_decay = 1e-6, .max_decay = 0.3}, 71);
+  }
 }
 
 // The paper's modes are defined on a grid of chunks; splits on the grid change nothing.
