@@ -20,7 +20,8 @@ int64_t CallsFor(const std::function<void()>& run, double target) {
   while (true) {
     const double total = Seconds(run, calls) * static_cast<double>(calls);
     if (total >= target / 2) return calls;
-    calls = std::max(calls + 1, static_cast<int64_t>(static_cast<double>(calls) * std::min(8.0, target / std::max(total, 1e-9))));
+    calls = std::max(calls + 1,
+                     static_cast<int64_t>(static_cast<double>(calls) * std::min(8.0, target / std::max(total, 1e-9))));
   }
 }
 
@@ -72,8 +73,7 @@ void Driver::AddRatioRow(Row row, const std::function<void()>& run, const std::f
 
 void Driver::AddReadBandwidthRow(Row row, double bytes, const std::function<void()>& run) {
   const int threads = row.threads;
-  const auto seconds =
-      MedianSeconds({run, [bytes, threads] { RunRead(static_cast<int64_t>(bytes), threads); }});
+  const auto seconds = MedianSeconds({run, [bytes, threads] { RunRead(static_cast<int64_t>(bytes), threads); }});
   row.unit = "GB/s";
   row.limit = "read bandwidth";
   row.seconds = seconds[0];

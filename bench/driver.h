@@ -11,17 +11,17 @@
 namespace tensorcache::bench {
 
 struct Row {
-  std::string op;         // "memory_scan forward"
-  std::string shape;      // "outer T=1024 D=64"
+  std::string op;     // "memory_scan forward"
+  std::string shape;  // "outer T=1024 D=64"
   int threads = 1;
-  std::string unit;       // "GFLOP/s", "GB/s", "x"
-  double value = 0;       // in `unit`, for the kernel
-  std::string limit;      // what the limit is: "sgemm", "read bandwidth", "copy of A", "outer forward"
-  double limit_value = 0; // in `unit`
-  double fraction = 0;    // value / limit_value, or time ratio kernel / limit for unit "x"
-  double goal = 0;        // 0: none
+  std::string unit;                  // "GFLOP/s", "GB/s", "x"
+  double value = 0;                  // in `unit`, for the kernel
+  std::string limit;                 // what the limit is: "sgemm", "read bandwidth", "copy of A", "outer forward"
+  double limit_value = 0;            // in `unit`
+  double fraction = 0;               // value / limit_value, or time ratio kernel / limit for unit "x"
+  double goal = 0;                   // 0: none
   bool goal_is_upper_bound = false;  // true for time ratios: fraction <= goal
-  double seconds = 0;     // median time of one call
+  double seconds = 0;                // median time of one call
 };
 
 class Driver {

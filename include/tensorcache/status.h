@@ -49,8 +49,8 @@ inline Status Unsupported(std::string message) { return {StatusCode::kUnsupporte
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}             // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {      // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
     if (status_.ok()) status_ = {StatusCode::kInvalidArgument, "Result built from an OK status without a value"};
   }
 
@@ -87,8 +87,8 @@ auto& Result<T>::Checked(Self& self) {
 }  // namespace tensorcache
 
 // Returns the error of `expr` (a Status) from the enclosing function, if there is one.
-#define TC_RETURN_IF_ERROR(expr)                              \
-  do {                                                        \
+#define TC_RETURN_IF_ERROR(expr)                                                     \
+  do {                                                                               \
     if (::tensorcache::Status tc_status = (expr); !tc_status.ok()) return tc_status; \
   } while (false)
 

@@ -8,8 +8,8 @@ namespace tensorcache::internal {
 
 }  // namespace tensorcache::internal
 
-#define TC_CHECK(condition)                                                             \
-  do {                                                                                  \
-    if (!(condition)) [[unlikely]]                                                      \
+#define TC_CHECK(condition)                                                                  \
+  do {                                                                                       \
+    if (!(condition)) [[unlikely]]                                                           \
       ::tensorcache::internal::CheckFailed(__FILE__, __LINE__, "CHECK failed: " #condition); \
   } while (false)

@@ -19,9 +19,7 @@ std::string_view StatusCodeName(StatusCode code) {
 
 namespace internal {
 
-void DieOnBadResultAccess(const Status& status) {
-  CheckFailed("Result::value()", 0, status.message().c_str());
-}
+void DieOnBadResultAccess(const Status& status) { CheckFailed("Result::value()", 0, status.message().c_str()); }
 
 }  // namespace internal
 }  // namespace tensorcache

@@ -15,8 +15,10 @@ namespace tensorcache::testing {
 // A NaN with a payload that nobody computes: tells "untouched" from "computed NaN".
 template <class Real>
 inline Real Canary() {
-  if constexpr (std::is_same_v<Real, float>) return std::bit_cast<float>(uint32_t{0x7FC0BEEF});
-  else return std::bit_cast<double>(uint64_t{0x7FF800000000BEEF});
+  if constexpr (std::is_same_v<Real, float>)
+    return std::bit_cast<float>(uint32_t{0x7FC0BEEF});
+  else
+    return std::bit_cast<double>(uint64_t{0x7FF800000000BEEF});
 }
 
 template <class Real>
@@ -30,7 +32,8 @@ bool IsCanary(Real x) {
 template <class Real>
 class GuardedBufferOf {
  public:
-  explicit GuardedBufferOf(int64_t size) : size_(size), storage_(static_cast<size_t>(size + 2 * kGuard), Canary<Real>()) {}
+  explicit GuardedBufferOf(int64_t size)
+      : size_(size), storage_(static_cast<size_t>(size + 2 * kGuard), Canary<Real>()) {}
 
   Real* data() { return storage_.data() + kGuard; }
   const Real* data() const { return storage_.data() + kGuard; }

@@ -70,8 +70,14 @@ TEST(MemoryScanOracle, ForwardAndBackwardEqualAutograd) {
   for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
     for (const int64_t lag : {0, 7}) {
       SCOPED_TRACE("rule " + std::to_string(static_cast<int>(rule)) + " lag " + std::to_string(lag));
-      const MemoryScanShape s{.B = 2, .H = 4, .G = 2, .T = 83, .Dk = 24, .Dv = rule == WriteRule::kWedge ? 24 : 25,
-                              .lag = lag, .rule = rule};
+      const MemoryScanShape s{.B = 2,
+                              .H = 4,
+                              .G = 2,
+                              .T = 83,
+                              .Dk = 24,
+                              .Dv = rule == WriteRule::kWedge ? 24 : 25,
+                              .lag = lag,
+                              .rule = rule};
       const ScanProblem<float> p = RandomScanProblem(s, {}, 17);
       const Oracle o = Recurrence(p);
       const auto d_reads = Leaf(p.d_reads, s.B, s.H, s.T, s.Dv).detach();
@@ -80,8 +86,8 @@ TEST(MemoryScanOracle, ForwardAndBackwardEqualAutograd) {
 
       RowBuffer reads(s.B, s.H, s.T, s.Dv, 0), final_state(s.B, s.G, s.Dk, s.Dv, 0);
       std::vector<float> saved(static_cast<size_t>(MemoryScanSavedFloats(s)));
-      std::vector<float> scratch(static_cast<size_t>(
-          std::max(MemoryScanScratchFloats(s), MemoryScanBackwardScratchFloats(s))));
+      std::vector<float> scratch(
+          static_cast<size_t>(std::max(MemoryScanScratchFloats(s), MemoryScanBackwardScratchFloats(s))));
       MemoryScanForwardArgs<float> forward = p.Forward();
       forward.reads = reads.rows();
       forward.final_state = final_state.rows();

@@ -31,8 +31,17 @@ blasint LeadingDim(int64_t x) { return std::max<blasint>(1, Dim(x)); }
 
 // y[t, begin + r] = sum_i x[t, i] w[r, i], r < rows
 void MultiplyBlock(const LinearArgs& args, const float* w, int64_t w_stride, int64_t begin, int64_t rows) {
-  Gemm({.transpose_b = true, .m = args.n, .k = args.in, .a = args.x, .a_stride = args.x_stride, .b = w,
-        .b_stride = w_stride, .c = args.y + begin, .c_stride = args.y_stride, .begin = 0, .end = rows});
+  Gemm({.transpose_b = true,
+        .m = args.n,
+        .k = args.in,
+        .a = args.x,
+        .a_stride = args.x_stride,
+        .b = w,
+        .b_stride = w_stride,
+        .c = args.y + begin,
+        .c_stride = args.y_stride,
+        .begin = 0,
+        .end = rows});
 }
 
 // Calls body(begin, rows) for the blocks of [args.begin, args.end), cut at multiples of kLinearRowBlock.

@@ -1,5 +1,3 @@
-#include "kernels/matmul/matmul.h"
-
 #include <fmt/format.h>
 
 #include <cstdint>
@@ -10,6 +8,7 @@
 #include "bench/driver.h"
 #include "core/rng.h"
 #include "core/thread_pool.h"
+#include "kernels/matmul/matmul.h"
 
 namespace tensorcache::bench {
 namespace {
@@ -57,7 +56,10 @@ struct Int8Matrix {
         scales(static_cast<size_t>(out * Int8Groups(in, kGroup)), 0.003f),
         in(in) {}
   Int8Weights weights() const {
-    return {.data = data.data(), .stride = in, .scales = scales.data(), .scale_stride = Int8Groups(in, kGroup),
+    return {.data = data.data(),
+            .stride = in,
+            .scales = scales.data(),
+            .scale_stride = Int8Groups(in, kGroup),
             .group = kGroup};
   }
   double bytes() const { return static_cast<double>(data.size()) + 4.0 * static_cast<double>(scales.size()); }
@@ -78,11 +80,17 @@ void MatrixVector(Driver& driver, int64_t in, double goal) {
   std::vector<float> y(static_cast<size_t>(out));
   ThreadPool pool(2);
   driver.AddReadBandwidthRow(
-      NewRow("matmul matrix-vector", fmt::format("{} out={} in={}", Matrix::kName, out, in), 2, goal),
-      matrix.bytes(), [&] {
+      NewRow("matmul matrix-vector", fmt::format("{} out={} in={}", Matrix::kName, out, in), 2, goal), matrix.bytes(),
+      [&] {
         pool.ParallelFor(out, 64, [&](int64_t begin, int64_t end, int) {
-          LinearSmall(matrix.weights(), {.x = x.data(), .x_stride = in, .y = y.data(), .y_stride = out, .n = 1,
-                                         .in = in, .begin = begin, .end = end});
+          LinearSmall(matrix.weights(), {.x = x.data(),
+                                         .x_stride = in,
+                                         .y = y.data(),
+                                         .y_stride = out,
+                                         .n = 1,
+                                         .in = in,
+                                         .begin = begin,
+                                         .end = end});
         });
       });
 }
@@ -96,8 +104,14 @@ void SmallBatch(Driver& driver, int64_t n) {
   std::vector<float> y(static_cast<size_t>(n * kOut));
   driver.AddFlopRow(NewRow("matmul small batch", fmt::format("{} n={} out={} in={}", Matrix::kName, n, kOut, kIn)),
                     2.0 * static_cast<double>(n * kIn * kOut), [&] {
-                      LinearSmall(matrix.weights(), {.x = x.data(), .x_stride = kIn, .y = y.data(), .y_stride = kOut,
-                                                     .n = n, .in = kIn, .begin = 0, .end = kOut});
+                      LinearSmall(matrix.weights(), {.x = x.data(),
+                                                     .x_stride = kIn,
+                                                     .y = y.data(),
+                                                     .y_stride = kOut,
+                                                     .n = n,
+                                                     .in = kIn,
+                                                     .begin = 0,
+                                                     .end = kOut});
                     });
 }
 
@@ -109,17 +123,16 @@ void LargeBatch(Driver& driver, int64_t n) {
   const std::vector<float> x = Uniforms(n * kIn, 3);
   std::vector<float> y(static_cast<size_t>(n * kOut));
   std::vector<float> scratch(static_cast<size_t>(LinearScratchSize(n, kIn)));
-  const LinearArgs args = {.x = x.data(), .x_stride = kIn, .y = y.data(), .y_stride = kOut, .n = n, .in = kIn,
-                           .begin = 0, .end = kOut};
-  driver.AddFlopRow(
-      NewRow("matmul batch", fmt::format("{} n={} out={} in={}", Matrix::kName, n, kOut, kIn)),
-      2.0 * static_cast<double>(n * kIn * kOut), [&] {
-        if constexpr (requires { Linear(matrix.weights(), args); }) {
-          Linear(matrix.weights(), args);
-        } else {
-          Linear(matrix.weights(), args, scratch.data());
-        }
-      });
+  const LinearArgs args = {
+      .x = x.data(), .x_stride = kIn, .y = y.data(), .y_stride = kOut, .n = n, .in = kIn, .begin = 0, .end = kOut};
+  driver.AddFlopRow(NewRow("matmul batch", fmt::format("{} n={} out={} in={}", Matrix::kName, n, kOut, kIn)),
+                    2.0 * static_cast<double>(n * kIn * kOut), [&] {
+                      if constexpr (requires { Linear(matrix.weights(), args); }) {
+                        Linear(matrix.weights(), args);
+                      } else {
+                        Linear(matrix.weights(), args, scratch.data());
+                      }
+                    });
 }
 
 }  // namespace

@@ -22,9 +22,8 @@ void LinearReference(const Fp32Weights& weights, const LinearArgs& args) {
 }
 
 void LinearReference(const Bf16Weights& weights, const LinearArgs& args) {
-  Multiply(args, [&](int64_t o, int64_t i) {
-    return static_cast<double>(Bf16ToFp32(weights.data[o * weights.stride + i]));
-  });
+  Multiply(args,
+           [&](int64_t o, int64_t i) { return static_cast<double>(Bf16ToFp32(weights.data[o * weights.stride + i])); });
 }
 
 void LinearReference(const Int8Weights& weights, const LinearArgs& args) {

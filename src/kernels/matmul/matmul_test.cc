@@ -42,8 +42,8 @@ struct Matrix {
     }
     fp32 = {.data = fp32_data.get(), .stride = stride};
     bf16 = {.data = bf16_data.get(), .stride = stride};
-    int8 = {.data = int8_data.get(), .stride = stride, .scales = scales.get(), .scale_stride = groups + 1,
-            .group = group};
+    int8 = {
+        .data = int8_data.get(), .stride = stride, .scales = scales.get(), .scale_stride = groups + 1, .group = group};
   }
 
   int64_t out, in, stride, groups;
@@ -67,8 +67,14 @@ void ExpectMatchesReference(const Weights& weights, const Matrix& matrix, int64_
   for (int64_t t = 0; t < n; ++t) {
     for (int64_t i = 0; i < matrix.in; ++i) x[t * x_stride + i] = static_cast<float>(rng.Normal());
   }
-  LinearArgs args = {.x = x.data(), .x_stride = x_stride, .y = expected.data(), .y_stride = y_stride, .n = n,
-                     .in = matrix.in, .begin = 0, .end = matrix.out};
+  LinearArgs args = {.x = x.data(),
+                     .x_stride = x_stride,
+                     .y = expected.data(),
+                     .y_stride = y_stride,
+                     .n = n,
+                     .in = matrix.in,
+                     .begin = 0,
+                     .end = matrix.out};
   LinearReference(weights, args);
   args.y = actual.data();
   run(args);
@@ -88,8 +94,15 @@ TEST(LinearSmall, MatchesReference) {
   ForEachTarget([](const std::string&) {
     Rng rng(1);
     for (const int64_t n : {1, 2, 3, 4, 5, 7, 8, 16, 31, 32}) {
-      for (const auto& [out, in, group] : {std::array<int64_t, 3>{1, 1, 32}, {3, 15, 32}, {5, 31, 64}, {4, 32, 32},
-                                           {7, 33, 32}, {2, 64, 32}, {9, 100, 64}, {6, 257, 128}, {11, 768, 96},
+      for (const auto& [out, in, group] : {std::array<int64_t, 3>{1, 1, 32},
+                                           {3, 15, 32},
+                                           {5, 31, 64},
+                                           {4, 32, 32},
+                                           {7, 33, 32},
+                                           {2, 64, 32},
+                                           {9, 100, 64},
+                                           {6, 257, 128},
+                                           {11, 768, 96},
                                            {35, 2100, 64}}) {
         SCOPED_TRACE(::testing::Message() << "n " << n << " out " << out << " in " << in << " group " << group);
         const Matrix matrix(out, in, 7, group, rng);
@@ -107,8 +120,14 @@ void ExpectSplitInvariant(const Weights& weights, int64_t out, int64_t in, Rng& 
   constexpr int64_t kTokens = 13;
   GuardedBuffer x(kTokens * in), whole(kTokens * out), parts(kTokens * out), alone(kTokens * out);
   x.FillNormal(rng);
-  LinearArgs args = {.x = x.data(), .x_stride = in, .y = whole.data(), .y_stride = out, .n = kTokens, .in = in,
-                     .begin = 0, .end = out};
+  LinearArgs args = {.x = x.data(),
+                     .x_stride = in,
+                     .y = whole.data(),
+                     .y_stride = out,
+                     .n = kTokens,
+                     .in = in,
+                     .begin = 0,
+                     .end = out};
   LinearSmall(weights, args);
   args.y = parts.data();
   for (int64_t begin = 0; begin < out;) {
@@ -119,8 +138,14 @@ void ExpectSplitInvariant(const Weights& weights, int64_t out, int64_t in, Rng& 
     begin = end;
   }
   for (int64_t t = 0; t < kTokens; ++t) {
-    LinearSmall(weights, {.x = x.data() + t * in, .x_stride = in, .y = alone.data() + t * out, .y_stride = out, .n = 1,
-                          .in = in, .begin = 0, .end = out});
+    LinearSmall(weights, {.x = x.data() + t * in,
+                          .x_stride = in,
+                          .y = alone.data() + t * out,
+                          .y_stride = out,
+                          .n = 1,
+                          .in = in,
+                          .begin = 0,
+                          .end = out});
   }
   const size_t bytes = static_cast<size_t>(whole.size()) * sizeof(float);
   EXPECT_EQ(std::memcmp(whole.data(), parts.data(), bytes), 0);
@@ -145,8 +170,8 @@ TEST(LinearSmall, EmptyShapes) {
     const Matrix matrix(3, 0, 1, 32, rng);
     GuardedBuffer y(6);
     const float x = 0;
-    const LinearArgs args = {.x = &x, .x_stride = 0, .y = y.data(), .y_stride = 3, .n = 2, .in = 0, .begin = 0,
-                             .end = 3};
+    const LinearArgs args = {
+        .x = &x, .x_stride = 0, .y = y.data(), .y_stride = 3, .n = 2, .in = 0, .begin = 0, .end = 3};
     LinearSmall(matrix.int8, args);
     for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(y[i], 0.0f);
     y.Poison();
@@ -189,8 +214,14 @@ TEST(Linear, LargeBatchesDoNotDependOnBlockAlignedSplit) {
   GuardedBuffer x(kTokens * matrix.in), whole(kTokens * out), parts(kTokens * out);
   GuardedBuffer scratch(LinearScratchSize(kTokens, matrix.in));
   x.FillNormal(rng);
-  LinearArgs args = {.x = x.data(), .x_stride = matrix.in, .y = whole.data(), .y_stride = out, .n = kTokens,
-                     .in = matrix.in, .begin = 0, .end = out};
+  LinearArgs args = {.x = x.data(),
+                     .x_stride = matrix.in,
+                     .y = whole.data(),
+                     .y_stride = out,
+                     .n = kTokens,
+                     .in = matrix.in,
+                     .begin = 0,
+                     .end = out};
   Linear(matrix.int8, args, scratch.data());
   args.y = parts.data();
   for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{2 * kLinearRowBlock, out}, {0, 2 * kLinearRowBlock}}) {
@@ -216,9 +247,20 @@ TEST(Gemm, MatchesReference) {
           actual.FillNormal(rng);
           std::copy_n(actual.data(), actual.size(), expected.data());
         }
-        GemmArgs args = {.transpose_a = transpose_a, .transpose_b = transpose_b, .m = m, .k = k, .alpha = 1.5f,
-                         .a = a.data(), .a_stride = a_stride, .b = b.data(), .b_stride = b_stride, .beta = beta,
-                         .c = expected.data(), .c_stride = c_stride, .begin = 2, .end = n - 1};
+        GemmArgs args = {.transpose_a = transpose_a,
+                         .transpose_b = transpose_b,
+                         .m = m,
+                         .k = k,
+                         .alpha = 1.5f,
+                         .a = a.data(),
+                         .a_stride = a_stride,
+                         .b = b.data(),
+                         .b_stride = b_stride,
+                         .beta = beta,
+                         .c = expected.data(),
+                         .c_stride = c_stride,
+                         .begin = 2,
+                         .end = n - 1};
         GemmReference(args);
         args.c = actual.data();
         Gemm(args);
@@ -250,9 +292,9 @@ TEST(Gemm, EmptyShapes) {
 TEST(Bf16, RoundsToNearestEven) {
   EXPECT_EQ(Fp32ToBf16(1.0f), 0x3F80);
   EXPECT_EQ(Fp32ToBf16(-2.0f), 0xC000);
-  EXPECT_EQ(Fp32ToBf16(1.0f + 1.0f / 256), 0x3F80);      // a tie, down to even
-  EXPECT_EQ(Fp32ToBf16(1.0f + 3.0f / 256), 0x3F82);      // a tie, up to even
-  EXPECT_EQ(Fp32ToBf16(1.0f + 1.001f / 256), 0x3F81);    // just above a tie
+  EXPECT_EQ(Fp32ToBf16(1.0f + 1.0f / 256), 0x3F80);    // a tie, down to even
+  EXPECT_EQ(Fp32ToBf16(1.0f + 3.0f / 256), 0x3F82);    // a tie, up to even
+  EXPECT_EQ(Fp32ToBf16(1.0f + 1.001f / 256), 0x3F81);  // just above a tie
   EXPECT_EQ(Fp32ToBf16(std::numeric_limits<float>::max()), 0x7F80);
   EXPECT_EQ(Fp32ToBf16(-std::numeric_limits<float>::infinity()), 0xFF80);
   EXPECT_TRUE(std::isnan(Bf16ToFp32(Fp32ToBf16(std::numeric_limits<float>::quiet_NaN()))));

@@ -20,17 +20,15 @@ namespace HWY_NAMESPACE {
 // reads = exp(P_p) q A + sum_s (mask * (q key_s^T)) val_s for the queries of one head and chunk, into t.reads.
 void ReadChunk(const MemoryScanShape& s, const float* q, int64_t q_row, const ScanChunk& chunk, const ScanTiles& t) {
   const bool intra = t.intra && chunk.rows > 0;
-  TileGemm({.M = chunk.queries, .N = t.VP, .K = s.Dk, .a = q, .a_row = q_row, .a_col = 1, .b = t.state, .b_row = t.VP,
-            .c = t.reads, .c_row = t.VP, .row_scale = intra ? t.decay : nullptr});
+  TileGemm({chunk.queries, t.VP, s.Dk}, {q, q_row, 1}, {t.state, t.VP}, {t.reads, t.VP},
+           {.row_scale = intra ? t.decay : nullptr});
   if (!intra) return;
   for (int64_t i = 0; i < t.streams; ++i) {
     const ScanStream& stream = t.stream[i];
-    TileGemm<TileShape::kLowerResult>({.M = chunk.rows, .N = t.CP, .K = s.Dk, .a = q, .a_row = q_row, .a_col = 1,
-                                       .b = stream.key_t, .b_row = t.CP, .c = t.scores, .c_row = t.CP});
+    TileGemm<TileShape::kLowerResult>({chunk.rows, t.CP, s.Dk}, {q, q_row, 1}, {stream.key_t, t.CP}, {t.scores, t.CP});
     MaskScores(t.scores, chunk.rows, /*shift=*/0, t);
-    TileGemm<TileShape::kLowerA>({.M = chunk.rows, .N = t.VP, .K = chunk.rows, .a = t.scores, .a_row = t.CP,
-                                  .a_col = 1, .b = stream.val, .b_row = t.VP, .c = t.reads, .c_row = t.VP,
-                                  .store = TileStore::kAdd});
+    TileGemm<TileShape::kLowerA>({chunk.rows, t.VP, chunk.rows}, {t.scores, t.CP, 1}, {stream.val, t.VP},
+                                 {t.reads, t.VP}, {.store = TileStore::kAdd});
   }
 }
 

@@ -55,10 +55,10 @@ struct MemoryScanShape {
 // has token stride 0.
 template <class Real>
 struct MemoryWrites {
-  Rows<Real> k;                // (B, G, tokens, Dk)
-  Rows<Real> v;                // (B, G, tokens, Dv)
-  Rows<Real> log_decay;        // (B, G, tokens)
-  Rows<Real> write_strength;   // (B, G, tokens)
+  Rows<Real> k;               // (B, G, tokens, Dk)
+  Rows<Real> v;               // (B, G, tokens, Dv)
+  Rows<Real> log_decay;       // (B, G, tokens)
+  Rows<Real> write_strength;  // (B, G, tokens)
 };
 
 // The ring: its token i (oldest first) is in row (start + i) % capacity.
@@ -88,13 +88,13 @@ struct MemoryScanBackwardArgs {
   MemoryWrites<const Real> writes;
   MemoryPast<const Real> past;
   Rows<const Real> initial;
-  const Real* saved = nullptr;   // as filled by the forward pass
-  Rows<const Real> d_reads;      // (B, H, T, Dv)
-  Rows<const Real> d_final;      // (B, G, Dk, Dv); null means zero
-  Rows<Real> d_q;                // (B, H, T, Dk)
-  MemoryWrites<Real> d_writes;   // per token, also where the inputs are constant per head: sum over tokens for those
-  MemoryWrites<Real> d_past;     // rows 0 .. past - 1, oldest first
-  Rows<Real> d_initial;          // (B, G, Dk, Dv)
+  const Real* saved = nullptr;  // as filled by the forward pass
+  Rows<const Real> d_reads;     // (B, H, T, Dv)
+  Rows<const Real> d_final;     // (B, G, Dk, Dv); null means zero
+  Rows<Real> d_q;               // (B, H, T, Dk)
+  MemoryWrites<Real> d_writes;  // per token, also where the inputs are constant per head: sum over tokens for those
+  MemoryWrites<Real> d_past;    // rows 0 .. past - 1, oldest first
+  Rows<Real> d_initial;         // (B, G, Dk, Dv)
 };
 
 // One decode step (T = 1): write the evicted pair, then read, in one pass over A.
@@ -107,7 +107,7 @@ struct MemoryStepArgs {
   // (B, G), optional: A is scale * state. A step then decays the scale instead of every number of the state, and folds it
   // into the state when it gets small: a third less arithmetic. Starts at 1; FoldMemoryScale makes the state plain again.
   Rows<float> scale;
-  Rows<float> reads;                  // (B, H, 1, Dv)
+  Rows<float> reads;  // (B, H, 1, Dv)
 };
 
 // Says what is wrong with the shapes, if anything; the other functions CHECK it. Cheap.
@@ -130,8 +130,8 @@ void FoldMemoryScale(const MemoryStepArgs& args, int64_t begin, int64_t end);
 
 // The specification: the recurrence itself, all items, accumulating in double. Allocates.
 template <class Real>
-void MemoryScanForwardRef(const MemoryScanForwardArgs<Real>& args);
+void MemoryScanForwardReference(const MemoryScanForwardArgs<Real>& args);
 template <class Real>
-void MemoryScanBackwardRef(const MemoryScanBackwardArgs<Real>& args);
+void MemoryScanBackwardReference(const MemoryScanBackwardArgs<Real>& args);
 
 }  // namespace tensorcache

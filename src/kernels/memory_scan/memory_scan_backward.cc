@@ -51,10 +51,9 @@ void StateBackward(const MemoryScanShape& s, int64_t n, const float* end_state, 
   }
   TileTranspose(d_sum, t.VP, s.Dk, s.Dv, t.work_state_t, t.KP);
   const ScanStream& first = t.stream[0];
-  TileGemm({.M = n, .N = t.VP, .K = s.Dk, .a = first.key_t, .a_row = 1, .a_col = t.CP, .b = d_sum, .b_row = t.VP,
-            .c = first.d_val, .c_row = t.VP, .row_scale = t.decay_end});
-  TileGemm({.M = n, .N = t.KP, .K = s.Dv, .a = first.val, .a_row = t.VP, .a_col = 1, .b = t.work_state_t,
-            .b_row = t.KP, .c = first.d_key, .c_row = t.KP, .row_scale = t.decay_end});
+  TileGemm({n, t.VP, s.Dk}, {first.key_t, 1, t.CP}, {d_sum, t.VP}, {first.d_val, t.VP}, {.row_scale = t.decay_end});
+  TileGemm({n, t.KP, s.Dv}, {first.val, t.VP, 1}, {t.work_state_t, t.KP}, {first.d_key, t.KP},
+           {.row_scale = t.decay_end});
   if (wedge) {
     std::fill_n(t.stream[1].d_key, n * t.KP, 0.0f);
     std::fill_n(t.stream[1].d_val, n * t.VP, 0.0f);
@@ -73,28 +72,23 @@ void ReadsBackward(const MemoryScanShape& s, const ScanChunk& chunk, const ScanT
     }
     d_scaled = t.weighted;
   }
-  TileGemm({.M = chunk.queries, .N = t.KP, .K = s.Dv, .a = d_scaled, .a_row = t.VP, .a_col = 1, .b = t.state_t,
-            .b_row = t.KP, .c = t.d_q, .c_row = t.KP});
-  TileGemm({.M = s.Dk, .N = t.VP, .K = chunk.queries, .a = t.q, .a_row = 1, .a_col = t.KP, .b = d_scaled,
-            .b_row = t.VP, .c = t.d_state, .c_row = t.VP, .store = TileStore::kAdd});
+  TileGemm({chunk.queries, t.KP, s.Dv}, {d_scaled, t.VP, 1}, {t.state_t, t.KP}, {t.d_q, t.KP});
+  TileGemm({s.Dk, t.VP, chunk.queries}, {t.q, 1, t.KP}, {d_scaled, t.VP}, {t.d_state, t.VP},
+           {.store = TileStore::kAdd});
   if (!intra) return;
   const int64_t n = chunk.rows;
   for (int64_t i = 0; i < t.streams; ++i) {
     const ScanStream& stream = t.stream[i];
-    TileGemm<TileShape::kLowerResult>({.M = n, .N = t.CP, .K = s.Dk, .a = t.q, .a_row = t.KP, .a_col = 1,
-                                       .b = stream.key_t, .b_row = t.CP, .c = t.scores, .c_row = t.CP});
+    TileGemm<TileShape::kLowerResult>({n, t.CP, s.Dk}, {t.q, t.KP, 1}, {stream.key_t, t.CP}, {t.scores, t.CP});
     MaskScores(t.scores, n, /*shift=*/0, t);
-    TileGemm<TileShape::kLowerResult>({.M = n, .N = t.CP, .K = s.Dv, .a = t.d_reads, .a_row = t.VP, .a_col = 1,
-                                       .b = stream.val_t, .b_row = t.CP, .c = t.d_scores, .c_row = t.CP});
+    TileGemm<TileShape::kLowerResult>({n, t.CP, s.Dv}, {t.d_reads, t.VP, 1}, {stream.val_t, t.CP}, {t.d_scores, t.CP});
     MaskScores(t.d_scores, n, /*shift=*/0, t);
-    TileGemm<TileShape::kLowerA>({.M = n, .N = t.KP, .K = n, .a = t.d_scores, .a_row = t.CP, .a_col = 1,
-                                  .b = stream.key, .b_row = t.KP, .c = t.d_q, .c_row = t.KP,
-                                  .store = TileStore::kAdd});
-    TileGemm<TileShape::kUpperA>({.M = n, .N = t.KP, .K = n, .a = t.d_scores, .a_row = 1, .a_col = t.CP, .b = t.q,
-                                  .b_row = t.KP, .c = stream.d_key, .c_row = t.KP, .store = TileStore::kAdd});
-    TileGemm<TileShape::kUpperA>({.M = n, .N = t.VP, .K = n, .a = t.scores, .a_row = 1, .a_col = t.CP,
-                                  .b = t.d_reads, .b_row = t.VP, .c = stream.d_val, .c_row = t.VP,
-                                  .store = TileStore::kAdd});
+    TileGemm<TileShape::kLowerA>({n, t.KP, n}, {t.d_scores, t.CP, 1}, {stream.key, t.KP}, {t.d_q, t.KP},
+                                 {.store = TileStore::kAdd});
+    TileGemm<TileShape::kUpperA>({n, t.KP, n}, {t.d_scores, 1, t.CP}, {t.q, t.KP}, {stream.d_key, t.KP},
+                                 {.store = TileStore::kAdd});
+    TileGemm<TileShape::kUpperA>({n, t.VP, n}, {t.scores, 1, t.CP}, {t.d_reads, t.VP}, {stream.d_val, t.VP},
+                                 {.store = TileStore::kAdd});
   }
   // A read scales with its query as with exp(P_p): both derivatives are q . dq.
   for (int64_t p = 0; p < n; ++p) t.d_prefix[p] += DotRow(t.q + p * t.KP, t.d_q + p * t.KP, s.Dk);
@@ -106,9 +100,8 @@ void SolveUpper(int64_t n, const ScanTiles& t) {
   for (int64_t i = (n - 1) / kSolveBlock * kSolveBlock; i >= 0; i -= kSolveBlock) {
     const int64_t end = std::min(i + kSolveBlock, n);
     if (end < n) {
-      TileGemm({.M = end - i, .N = t.VP, .K = n - end, .a = t.lower + end * t.CP + i, .a_row = 1, .a_col = t.CP,
-                .b = t.d_x + end * t.VP, .b_row = t.VP, .c = d_val + i * t.VP, .c_row = t.VP,
-                .store = TileStore::kSubtract});
+      TileGemm({end - i, t.VP, n - end}, {t.lower + end * t.CP + i, 1, t.CP}, {t.d_x + end * t.VP, t.VP},
+               {d_val + i * t.VP, t.VP}, {.store = TileStore::kSubtract});
     }
     for (int64_t j = end - 1; j >= i; --j) {
       for (int64_t p = j + 1; p < end; ++p) {
@@ -130,23 +123,20 @@ void DeltaBackward(const MemoryScanShape& s, int64_t n, const ScanTiles& t, cons
       const float* d_x = t.d_x + p * t.VP;
       t.d_prefix[p - 1] += DotRow(d_x, t.u + p * t.VP, s.Dv) - DotRow(d_x, v_of(p), s.Dv);
     }
-    TileGemm<TileShape::kLowerResult>({.M = n, .N = t.CP, .K = s.Dv, .a = t.d_x, .a_row = t.VP, .a_col = 1,
-                                       .b = first.val_t, .b_row = t.CP, .c = t.d_scores, .c_row = t.CP});
+    TileGemm<TileShape::kLowerResult>({n, t.CP, s.Dv}, {t.d_x, t.VP, 1}, {first.val_t, t.CP}, {t.d_scores, t.CP});
     MaskScores(t.d_scores, n, /*shift=*/1, t);
-    TileGemm<TileShape::kLowerA>({.M = n, .N = t.KP, .K = n, .a = t.d_scores, .a_row = t.CP, .a_col = 1,
-                                  .b = first.key, .b_row = t.KP, .c = first.d_key, .c_row = t.KP,
-                                  .store = TileStore::kSubtract});
-    TileGemm<TileShape::kUpperA>({.M = n, .N = t.KP, .K = n, .a = t.d_scores, .a_row = 1, .a_col = t.CP,
-                                  .b = first.key, .b_row = t.KP, .c = first.d_key, .c_row = t.KP,
-                                  .store = TileStore::kSubtract});
+    TileGemm<TileShape::kLowerA>({n, t.KP, n}, {t.d_scores, t.CP, 1}, {first.key, t.KP}, {first.d_key, t.KP},
+                                 {.store = TileStore::kSubtract});
+    TileGemm<TileShape::kUpperA>({n, t.KP, n}, {t.d_scores, 1, t.CP}, {first.key, t.KP}, {first.d_key, t.KP},
+                                 {.store = TileStore::kSubtract});
   } else {
     for (int64_t p = 0; p < n; ++p) ScaleRow(t.strength[p], first.d_val + p * t.VP, t.VP, t.d_x + p * t.VP);
   }
   for (int64_t p = 0; p < n; ++p) ScaleRow(t.decay_prev[p], t.d_x + p * t.VP, t.VP, t.weighted + p * t.VP);
-  TileGemm({.M = n, .N = t.KP, .K = s.Dv, .a = t.weighted, .a_row = t.VP, .a_col = 1, .b = t.state_t, .b_row = t.KP,
-            .c = first.d_key, .c_row = t.KP, .store = TileStore::kSubtract});
-  TileGemm({.M = s.Dk, .N = t.VP, .K = n, .a = first.key_t, .a_row = t.CP, .a_col = 1, .b = t.weighted,
-            .b_row = t.VP, .c = t.d_state, .c_row = t.VP, .store = TileStore::kSubtract});
+  TileGemm({n, t.KP, s.Dv}, {t.weighted, t.VP, 1}, {t.state_t, t.KP}, {first.d_key, t.KP},
+           {.store = TileStore::kSubtract});
+  TileGemm({s.Dk, t.VP, n}, {first.key_t, t.CP, 1}, {t.weighted, t.VP}, {t.d_state, t.VP},
+           {.store = TileStore::kSubtract});
 }
 
 // From the streams' gradients to those of k (left in stream[0].d_key), v (left in d_x) and b.
@@ -252,9 +242,8 @@ bool BackwardItem(const MemoryScanBackwardArgs<float>& args, int64_t b, int64_t 
     if (s.rule == WriteRule::kDelta) {
       DeltaBackward(s, n, t, [&](int64_t p) {
         const float* v = nullptr;
-        source.ForEachRun(chunk.token + p, 1, [&](const auto& from, int64_t row, int64_t, int64_t) {
-          v = from.v.At(b, g, row);
-        });
+        source.ForEachRun(chunk.token + p, 1,
+                          [&](const auto& from, int64_t row, int64_t, int64_t) { v = from.v.At(b, g, row); });
         return v;
       });
     }
@@ -286,7 +275,8 @@ Status MemoryScanBackward(const MemoryScanBackwardArgs<float>& args, int64_t beg
     const int64_t b = item / s.G, g = item % s.G;
     if (HWY_DYNAMIC_DISPATCH(BackwardItem)(args, b, g, scratch) || !status.ok()) continue;
     status = Diverged("memory_scan: the gradient of the state of batch row " + std::to_string(b) + ", head " +
-                      std::to_string(g) + " left the finite numbers; check the incoming gradients for infinities, or "
+                      std::to_string(g) +
+                      " left the finite numbers; check the incoming gradients for infinities, or "
                       "normalise the keys (rule delta)");
   }
   return status;

@@ -34,7 +34,9 @@ struct ScanCase {
   ScanCase(WriteRule rule, int64_t D, bool per_token)
       : shape{.T = 1024, .Dk = D, .Dv = D, .rule = rule},
         problem(RandomScanProblem(shape, {.constant_per_head = !per_token, .zero_initial = true}, 1)),
-        reads(1, 1, shape.T, D, 0), final_state(1, 1, D, D, 0), gradients(shape),
+        reads(1, 1, shape.T, D, 0),
+        final_state(1, 1, D, D, 0),
+        gradients(shape),
         scratch(static_cast<size_t>(std::max(MemoryScanScratchFloats(shape), MemoryScanBackwardScratchFloats(shape)))),
         saved(static_cast<size_t>(MemoryScanSavedFloats(shape))) {
     forward = problem.Forward();
@@ -70,13 +72,16 @@ void BenchScan(Driver& driver) {
                       outer_forward);
     driver.AddFlopRow({.op = "memory_scan forward", .shape = outer.Shape() + " decay per token"},
                       per_token.UsefulFlops(), [&] { per_token.Forward(); });
-    driver.AddRatioRow({.op = "memory_scan forward", .shape = delta.Shape(), .limit = "outer forward", .goal = 2.5},
-                       [&] { delta.Forward(); }, outer_forward);
-    driver.AddRatioRow({.op = "memory_scan forward", .shape = wedge.Shape(), .limit = "outer forward"},
-                       [&] { wedge.Forward(); }, outer_forward);
+    driver.AddRatioRow(
+        {.op = "memory_scan forward", .shape = delta.Shape(), .limit = "outer forward", .goal = 2.5},
+        [&] { delta.Forward(); }, outer_forward);
+    driver.AddRatioRow(
+        {.op = "memory_scan forward", .shape = wedge.Shape(), .limit = "outer forward"}, [&] { wedge.Forward(); },
+        outer_forward);
     for (ScanCase* c : {&outer, &delta, &wedge}) {
-      driver.AddRatioRow({.op = "memory_scan backward", .shape = c->Shape(), .limit = "its forward", .goal = 3.0},
-                         [c] { c->Backward(); }, [c] { c->Forward(); });
+      driver.AddRatioRow(
+          {.op = "memory_scan backward", .shape = c->Shape(), .limit = "its forward", .goal = 3.0},
+          [c] { c->Backward(); }, [c] { c->Forward(); });
     }
   }
 }
@@ -100,12 +105,13 @@ void BenchStep(Driver& driver, int64_t heads, int64_t D, WriteRule rule, const c
   args.state = rows;
   args.scale = {.data = scale.data(), .head = 1};
   args.reads = reads.rows();
-  driver.AddRatioRow({.op = "memory_scan step",
-                      .shape = fmt::format("{} D={} {} heads, {:.3g} MB ({})", Name(rule), D, heads,
-                                           static_cast<double>(heads * D * D) * 4e-6, level),
-                      .limit = "read+write of A",
-                      .goal = 1.5},
-                     [&] { MemoryStep(args, 0, heads); }, [&] { RunReadWrite(rows.data, heads * D * D); });
+  driver.AddRatioRow(
+      {.op = "memory_scan step",
+       .shape = fmt::format("{} D={} {} heads, {:.3g} MB ({})", Name(rule), D, heads,
+                            static_cast<double>(heads * D * D) * 4e-6, level),
+       .limit = "read+write of A",
+       .goal = 1.5},
+      [&] { MemoryStep(args, 0, heads); }, [&] { RunReadWrite(rows.data, heads * D * D); });
 }
 
 }  // namespace

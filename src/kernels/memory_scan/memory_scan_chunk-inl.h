@@ -191,8 +191,8 @@ inline void SolveLower(int64_t n, const ScanTiles& t) {
   for (int64_t i = 0; i < n; i += kSolveBlock) {
     const int64_t end = std::min(i + kSolveBlock, n);
     if (i > 0) {
-      TileGemm({.M = end - i, .N = t.VP, .K = i, .a = t.lower + i * t.CP, .a_row = t.CP, .a_col = 1, .b = val,
-                .b_row = t.VP, .c = t.u + i * t.VP, .c_row = t.VP, .store = TileStore::kSubtract});
+      TileGemm({end - i, t.VP, i}, {t.lower + i * t.CP, t.CP, 1}, {val, t.VP}, {t.u + i * t.VP, t.VP},
+               {.store = TileStore::kSubtract});
     }
     for (int64_t p = i; p < end; ++p) {
       float* u = t.u + p * t.VP;
@@ -207,11 +207,10 @@ inline void PrepareWrites(const MemoryScanShape& s, int64_t n, const ScanTiles& 
   const ScanStream& first = t.stream[0];
   if (s.rule == WriteRule::kDelta) {
     // x = v - exp(P_{p-1}) k A
-    TileGemm({.M = n, .N = t.VP, .K = s.Dk, .a = first.key_t, .a_row = 1, .a_col = t.CP, .b = t.state, .b_row = t.VP,
-              .c = t.u, .c_row = t.VP, .store = TileStore::kSubtract, .row_scale = t.decay_prev});
+    TileGemm({n, t.VP, s.Dk}, {first.key_t, 1, t.CP}, {t.state, t.VP}, {t.u, t.VP},
+             {.store = TileStore::kSubtract, .row_scale = t.decay_prev});
     if (t.intra) {
-      TileGemm<TileShape::kLowerResult>({.M = n, .N = t.CP, .K = s.Dk, .a = first.key_t, .a_row = 1, .a_col = t.CP,
-                                         .b = first.key_t, .b_row = t.CP, .c = t.lower, .c_row = t.CP});
+      TileGemm<TileShape::kLowerResult>({n, t.CP, s.Dk}, {first.key_t, 1, t.CP}, {first.key_t, t.CP}, {t.lower, t.CP});
       MaskScores(t.lower, n, /*shift=*/1, t);
       SolveLower(n, t);
       return;
@@ -260,9 +259,8 @@ inline void AdvanceState(const MemoryScanShape& s, int64_t n, const ScanTiles& t
   for (int64_t p = 0; p < n; ++p) ScaleRow(t.decay_end[p], first.val + p * t.VP, t.VP, t.weighted + p * t.VP);
   const bool wedge = s.rule == WriteRule::kWedge;
   const float decay = ChunkDecay(n, t);
-  TileGemm({.M = s.Dk, .N = t.VP, .K = n, .a = first.key_t, .a_row = t.CP, .a_col = 1, .b = t.weighted, .b_row = t.VP,
-            .c = wedge ? t.work_state : t.state, .c_row = t.VP, .store = wedge ? TileStore::kSet : TileStore::kAdd,
-            .c_scale = decay});
+  TileGemm({s.Dk, t.VP, n}, {first.key_t, t.CP, 1}, {t.weighted, t.VP}, {wedge ? t.work_state : t.state, t.VP},
+           {.store = wedge ? TileStore::kSet : TileStore::kAdd, .c_scale = decay});
   if (!wedge) return;
   SubtractTranspose(t.work_state, s.Dk, t, t.work_state_t, t.work_state);
   for (int64_t i = 0; i < s.Dk; ++i) {

@@ -26,10 +26,17 @@ class Stream {
  public:
   // lazy_decay: steps keep the decay in a scale per head; it is folded into the state before a block.
   Stream(const ScanProblem<float>& problem, int64_t pad, bool lazy_decay = false)
-      : p_(problem), s_(problem.shape), capacity_(std::max<int64_t>(s_.lag, 1)), state_(s_.B, s_.G, s_.Dk, s_.Dv, pad),
-        reads_(s_.B, s_.H, s_.T, s_.Dv, pad), ring_k_(s_.B, s_.G, capacity_, s_.Dk, pad),
-        ring_v_(s_.B, s_.G, capacity_, s_.Dv, pad), ring_g_(s_.B, s_.G, capacity_, 1, pad),
-        ring_b_(s_.B, s_.G, capacity_, 1, pad), scale_(s_.B, s_.G, 1, 1, pad), lazy_decay_(lazy_decay) {
+      : p_(problem),
+        s_(problem.shape),
+        capacity_(std::max<int64_t>(s_.lag, 1)),
+        state_(s_.B, s_.G, s_.Dk, s_.Dv, pad),
+        reads_(s_.B, s_.H, s_.T, s_.Dv, pad),
+        ring_k_(s_.B, s_.G, capacity_, s_.Dk, pad),
+        ring_v_(s_.B, s_.G, capacity_, s_.Dv, pad),
+        ring_g_(s_.B, s_.G, capacity_, 1, pad),
+        ring_b_(s_.B, s_.G, capacity_, 1, pad),
+        scale_(s_.B, s_.G, 1, 1, pad),
+        lazy_decay_(lazy_decay) {
     state_.ForEach([](float& x) { x = 0; });
     scale_.ForEach([](float& x) { x = 1; });
   }
@@ -86,11 +93,15 @@ class Stream {
   }
   MemoryWrites<const float> Writes(int64_t t) const {
     const MemoryWrites<const float> all = p_.Writes();
-    return {.k = From(all.k, t), .v = From(all.v, t), .log_decay = From(all.log_decay, t),
+    return {.k = From(all.k, t),
+            .v = From(all.v, t),
+            .log_decay = From(all.log_decay, t),
             .write_strength = From(all.write_strength, t)};
   }
   MemoryWrites<const float> Ring(int64_t row) const {
-    return {.k = From(ring_k_.crows(), row), .v = From(ring_v_.crows(), row), .log_decay = From(ring_g_.crows(), row),
+    return {.k = From(ring_k_.crows(), row),
+            .v = From(ring_v_.crows(), row),
+            .log_decay = From(ring_g_.crows(), row),
             .write_strength = From(ring_b_.crows(), row)};
   }
   void Push(int64_t t) {
@@ -133,9 +144,10 @@ void ExpectSame(const Stream& actual, const Stream& expected, const MemoryScanSh
 }
 
 void CheckSplits(const MemoryScanShape& s, const ScanOptions& o, uint64_t seed) {
-  SCOPED_TRACE("rule " + std::to_string(static_cast<int>(s.rule)) + " mode " + std::to_string(static_cast<int>(s.mode)) +
-               " T=" + std::to_string(s.T) + " lag=" + std::to_string(s.lag) + " Dk=" + std::to_string(s.Dk) +
-               " Dv=" + std::to_string(s.Dv) + " H=" + std::to_string(s.H) + " G=" + std::to_string(s.G));
+  SCOPED_TRACE("rule " + std::to_string(static_cast<int>(s.rule)) + " mode " +
+               std::to_string(static_cast<int>(s.mode)) + " T=" + std::to_string(s.T) +
+               " lag=" + std::to_string(s.lag) + " Dk=" + std::to_string(s.Dk) + " Dv=" + std::to_string(s.Dv) +
+               " H=" + std::to_string(s.H) + " G=" + std::to_string(s.G));
   const ScanProblem<float> p = RandomScanProblem(s, o, seed);
   const std::vector<float> q = p.q.Values();
   const double query_norm = testing::MaxAbs(q.data(), static_cast<int64_t>(q.size()));

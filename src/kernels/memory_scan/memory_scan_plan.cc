@@ -64,8 +64,8 @@ Status ValidateMemoryScan(const MemoryScanShape& s) {
 }
 
 Status ValidateMemoryStep(const MemoryStepArgs& args) {
-  return ValidateMemoryScan({.B = args.B, .H = args.H, .G = args.G, .T = 1, .Dk = args.Dk, .Dv = args.Dv,
-                             .rule = args.rule});
+  return ValidateMemoryScan(
+      {.B = args.B, .H = args.H, .G = args.G, .T = 1, .Dk = args.Dk, .Dv = args.Dv, .rule = args.rule});
 }
 
 int64_t ScanWrittenTokens(const MemoryScanShape& s) { return s.T - LeadingQueries(s); }
@@ -127,8 +127,8 @@ int64_t CarveScanTiles(const MemoryScanShape& s, ScanPass pass, float* base, Sca
     t->mask = carve.Take(t->C * t->CP);
     if (s.rule == WriteRule::kDelta) t->lower = carve.Take(t->C * t->CP);
   }
-  for (float** scalars : {&t->log_decay, &t->strength, &t->prefix_hi, &t->prefix_lo, &t->decay, &t->decay_prev,
-                          &t->decay_end}) {
+  for (float** scalars :
+       {&t->log_decay, &t->strength, &t->prefix_hi, &t->prefix_lo, &t->decay, &t->decay_prev, &t->decay_end}) {
     *scalars = carve.Take(t->CP);
   }
   if (backward) {

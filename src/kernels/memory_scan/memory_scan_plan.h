@@ -37,11 +37,11 @@ struct ScanTiles {
   int64_t C = 0;   // rows of a chunk at most
   int64_t CQ = 0;  // queries of a chunk at most
   int64_t KP = 0, VP = 0, CP = 0;
-  bool intra = false;   // queries see the writes of their own chunk (exact mode)
+  bool intra = false;  // queries see the writes of their own chunk (exact mode)
   int64_t streams = 1;
 
-  float* state = nullptr;      // Dk x VP
-  float* work_state = nullptr; // Dk x VP, wedge and backward
+  float* state = nullptr;         // Dk x VP
+  float* work_state = nullptr;    // Dk x VP, wedge and backward
   float* work_state_t = nullptr;  // Dv x KP
   ScanStream stream[2];
   float* u = nullptr;          // C x VP: delta residuals; in the backward pass of every rule the unscaled values

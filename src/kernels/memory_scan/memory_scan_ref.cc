@@ -276,7 +276,7 @@ void BackwardItem(const MemoryScanBackwardArgs<Real>& args, int64_t b, int64_t g
 }  // namespace
 
 template <class Real>
-void MemoryScanForwardRef(const MemoryScanForwardArgs<Real>& args) {
+void MemoryScanForwardReference(const MemoryScanForwardArgs<Real>& args) {
   const MemoryScanShape& s = args.shape;
   TC_CHECK(ValidateMemoryScan(s).ok());
   const int64_t R = s.H / s.G;
@@ -296,16 +296,16 @@ void MemoryScanForwardRef(const MemoryScanForwardArgs<Real>& args) {
 }
 
 template <class Real>
-void MemoryScanBackwardRef(const MemoryScanBackwardArgs<Real>& args) {
+void MemoryScanBackwardReference(const MemoryScanBackwardArgs<Real>& args) {
   TC_CHECK(ValidateMemoryScan(args.shape).ok());
   for (int64_t b = 0; b < args.shape.B; ++b) {
     for (int64_t g = 0; g < args.shape.G; ++g) BackwardItem(args, b, g);
   }
 }
 
-template void MemoryScanForwardRef(const MemoryScanForwardArgs<float>&);
-template void MemoryScanForwardRef(const MemoryScanForwardArgs<double>&);
-template void MemoryScanBackwardRef(const MemoryScanBackwardArgs<float>&);
-template void MemoryScanBackwardRef(const MemoryScanBackwardArgs<double>&);
+template void MemoryScanForwardReference(const MemoryScanForwardArgs<float>&);
+template void MemoryScanForwardReference(const MemoryScanForwardArgs<double>&);
+template void MemoryScanBackwardReference(const MemoryScanBackwardArgs<float>&);
+template void MemoryScanBackwardReference(const MemoryScanBackwardArgs<double>&);
 
 }  // namespace tensorcache

@@ -38,7 +38,9 @@ double MaxAbs(const std::vector<float>& x) { return testing::MaxAbs(x.data(), st
 // Frobenius norm of the largest state, from the problem's own norms: |A_0| decayed at most by 1, plus what is written.
 // A bound for every rule here: delta residuals are no larger than the values plus what they correct.
 double StateNorm(const ScanProblem<float>& p, const std::vector<float>& final_state) {
-  const auto norm = [](const std::vector<float>& x) { return testing::Norm2(x.data(), static_cast<int64_t>(x.size())); };
+  const auto norm = [](const std::vector<float>& x) {
+    return testing::Norm2(x.data(), static_cast<int64_t>(x.size()));
+  };
   return norm(p.initial.Values()) + norm(final_state) + norm(p.k.Values()) + norm(p.past_k.Values());
 }
 
@@ -53,7 +55,7 @@ Forward RunRef(const ScanProblem<float>& p) {
   MemoryScanForwardArgs<float> args = p.Forward();
   args.reads = out.reads.rows();
   args.final_state = out.final_state.rows();
-  MemoryScanForwardRef(args);
+  MemoryScanForwardReference(args);
   return out;
 }
 
@@ -74,8 +76,8 @@ Forward RunFast(const ScanProblem<float>& p, int64_t pad) {
   return out;
 }
 
-void ExpectNear(const std::string& what, const RowBuffer& actual, const RowBuffer& expected,
-                double magnitude, double ulps) {
+void ExpectNear(const std::string& what, const RowBuffer& actual, const RowBuffer& expected, double magnitude,
+                double ulps) {
   const std::vector<float> a = actual.Values(), e = expected.Values();
   ASSERT_EQ(a.size(), e.size());
   EXPECT_TRUE(WithinNorm(a.data(), e.data(), static_cast<int64_t>(a.size()), magnitude, ulps)) << what;
@@ -100,7 +102,7 @@ void CheckBackward(const MemoryScanShape& s, const ScanOptions& o, uint64_t seed
   ScanGradients<float> expected(s), actual(s, o.pad);
   MemoryScanBackwardArgs<float> ref_args = p.Backward();
   expected.Attach(&ref_args);
-  MemoryScanBackwardRef(ref_args);
+  MemoryScanBackwardReference(ref_args);
 
   const Forward forward = RunFast(p, o.pad);
   GuardedBuffer scratch(MemoryScanBackwardScratchFloats(s));
@@ -204,7 +206,7 @@ TEST(MemoryScan, BackwardTakesNullGradients) {
   MemoryScanBackwardArgs<float> ref_args = p.Backward();
   ref_args.d_final = {};
   ref_args.d_q = expected.rows();
-  MemoryScanBackwardRef(ref_args);
+  MemoryScanBackwardReference(ref_args);
   ExpectNear("d_q", d_q, expected, MaxAbs(expected.Values()), Walk(s));
 }
 
@@ -224,7 +226,7 @@ TEST(MemoryScan, ReferenceGradientsMatchFiniteDifferences) {
     ScanGradients<double> gradients(s);
     MemoryScanBackwardArgs<double> args = p.Backward();
     gradients.Attach(&args);
-    MemoryScanBackwardRef(args);
+    MemoryScanBackwardReference(args);
 
     // The scalar sum(reads * d_reads) + sum(final * d_final).
     const auto objective = [&] {
@@ -232,7 +234,7 @@ TEST(MemoryScan, ReferenceGradientsMatchFiniteDifferences) {
       MemoryScanForwardArgs<double> forward = p.Forward();
       forward.reads = reads.rows();
       forward.final_state = final_state.rows();
-      MemoryScanForwardRef(forward);
+      MemoryScanForwardReference(forward);
       double sum = 0;
       const std::vector<double> r = reads.Values(), dr = p.d_reads.Values();
       const std::vector<double> f = final_state.Values(), df = p.d_final.Values();
@@ -240,7 +242,8 @@ TEST(MemoryScan, ReferenceGradientsMatchFiniteDifferences) {
       for (size_t i = 0; i < f.size(); ++i) sum += f[i] * df[i];
       return sum;
     };
-    const auto check = [&](const char* what, testing::RowBufferOf<double>& input, const testing::RowBufferOf<double>& gradient) {
+    const auto check = [&](const char* what, testing::RowBufferOf<double>& input,
+                           const testing::RowBufferOf<double>& gradient) {
       const std::vector<double> expected = gradient.Values();
       size_t i = 0;
       input.ForEach([&](double& x) {
@@ -263,7 +266,8 @@ TEST(MemoryScan, ReferenceGradientsMatchFiniteDifferences) {
     check("initial", p.initial, gradients.initial);
     if (s.past == 0) continue;
     // Ring rows are rotated: compare token by token.
-    const auto check_past = [&](const char* what, testing::RowBufferOf<double>& input, testing::RowBufferOf<double>& gradient, int64_t width) {
+    const auto check_past = [&](const char* what, testing::RowBufferOf<double>& input,
+                                testing::RowBufferOf<double>& gradient, int64_t width) {
       for (int64_t token = 0; token < s.past; ++token) {
         for (int64_t d = 0; d < width; ++d) {
           double& x = input.rows().At(0, 0, (p.past_start + token) % p.past_capacity)[d];

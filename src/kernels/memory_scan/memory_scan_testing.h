@@ -34,7 +34,9 @@ struct ScanProblem {
     return rows;
   }
   MemoryWrites<const Real> Writes() const {
-    return {.k = k.crows(), .v = v.crows(), .log_decay = Scalars(g, constant_per_head),
+    return {.k = k.crows(),
+            .v = v.crows(),
+            .log_decay = Scalars(g, constant_per_head),
             .write_strength = Scalars(b, constant_per_head)};
   }
   MemoryPast<const Real> Past() const {
@@ -72,10 +74,22 @@ struct ScanProblem {
   }
   template <class Other>
   ScanProblem<Other> Cast() const {
-    return {shape, constant_per_head, zero_initial, past_start, past_capacity, q.template Cast<Other>(),
-            k.template Cast<Other>(), v.template Cast<Other>(), g.template Cast<Other>(), b.template Cast<Other>(),
-            past_k.template Cast<Other>(), past_v.template Cast<Other>(), past_g.template Cast<Other>(),
-            past_b.template Cast<Other>(), initial.template Cast<Other>(), d_reads.template Cast<Other>(),
+    return {shape,
+            constant_per_head,
+            zero_initial,
+            past_start,
+            past_capacity,
+            q.template Cast<Other>(),
+            k.template Cast<Other>(),
+            v.template Cast<Other>(),
+            g.template Cast<Other>(),
+            b.template Cast<Other>(),
+            past_k.template Cast<Other>(),
+            past_v.template Cast<Other>(),
+            past_g.template Cast<Other>(),
+            past_b.template Cast<Other>(),
+            initial.template Cast<Other>(),
+            d_reads.template Cast<Other>(),
             d_final.template Cast<Other>()};
   }
 };
@@ -120,16 +134,22 @@ inline ScanProblem<float> RandomScanProblem(const MemoryScanShape& s, const Scan
 template <class Real>
 struct ScanGradients {
   explicit ScanGradients(const MemoryScanShape& s, int64_t pad = 0)
-      : q(s.B, s.H, s.T, s.Dk, pad), k(s.B, s.G, s.T, s.Dk, pad), v(s.B, s.G, s.T, s.Dv, pad),
-        g(s.B, s.G, s.T, 1, pad), b(s.B, s.G, s.T, 1, pad), past_k(s.B, s.G, s.past, s.Dk, pad),
-        past_v(s.B, s.G, s.past, s.Dv, pad), past_g(s.B, s.G, s.past, 1, pad), past_b(s.B, s.G, s.past, 1, pad),
+      : q(s.B, s.H, s.T, s.Dk, pad),
+        k(s.B, s.G, s.T, s.Dk, pad),
+        v(s.B, s.G, s.T, s.Dv, pad),
+        g(s.B, s.G, s.T, 1, pad),
+        b(s.B, s.G, s.T, 1, pad),
+        past_k(s.B, s.G, s.past, s.Dk, pad),
+        past_v(s.B, s.G, s.past, s.Dv, pad),
+        past_g(s.B, s.G, s.past, 1, pad),
+        past_b(s.B, s.G, s.past, 1, pad),
         initial(s.B, s.G, s.Dk, s.Dv, pad) {}
 
   void Attach(MemoryScanBackwardArgs<Real>* args) {
     args->d_q = q.rows();
     args->d_writes = {.k = k.rows(), .v = v.rows(), .log_decay = g.rows(), .write_strength = b.rows()};
-    args->d_past = {.k = past_k.rows(), .v = past_v.rows(), .log_decay = past_g.rows(),
-                    .write_strength = past_b.rows()};
+    args->d_past = {
+        .k = past_k.rows(), .v = past_v.rows(), .log_decay = past_g.rows(), .write_strength = past_b.rows()};
     args->d_initial = initial.rows();
   }
 

@@ -29,15 +29,15 @@ inline constexpr int64_t kStepHeads = 4;
 struct StepItem {
   int64_t Dk, Dv;
   WriteRule rule;
-  float old_scale;   // A = old_scale * state, before
-  float decay;       // state' = decay * state + strength * ...
+  float old_scale;  // A = old_scale * state, before
+  float decay;      // state' = decay * state + strength * ...
   float strength;
-  float new_scale;   // A = new_scale * state', after
-  const float* k;    // null: nothing is written
+  float new_scale;  // A = new_scale * state', after
+  const float* k;   // null: nothing is written
   const float* v;
   float* state;
-  int64_t row;     // stride of the state's rows
-  int64_t to_next; // from this state to the next item's, 0 for the last
+  int64_t row;      // stride of the state's rows
+  int64_t to_next;  // from this state to the next item's, 0 for the last
 };
 
 // Queries of R heads, and where their reads go; strides in floats.
@@ -216,7 +216,9 @@ void StepItems(const MemoryStepArgs& args, int64_t begin, int64_t end) {
     }
     StepReads reads{};
     if (args.q) {
-      reads = {.q = args.q.At(b, g * R, 0), .q_head = args.q.head, .out = args.reads.At(b, g * R, 0),
+      reads = {.q = args.q.At(b, g * R, 0),
+               .q_head = args.q.head,
+               .out = args.reads.At(b, g * R, 0),
                .out_head = args.reads.head};
     }
     StepOne(item, reads, args.q ? R : 0);

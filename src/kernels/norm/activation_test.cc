@@ -33,15 +33,30 @@ struct Data {
     dy.FillNormal(rng);
   }
   GateArgs Forward(Activation f, RowBuffer& y, bool gated) const {
-    return {.activation = f, .rows = a.T, .width = a.D, .a = a.Row(0, 0, 0), .a_stride = a.D + a.pad,
-            .b = gated ? b.Row(0, 0, 0) : nullptr, .b_stride = b.D + b.pad, .y = y.Row(0, 0, 0),
+    return {.activation = f,
+            .rows = a.T,
+            .width = a.D,
+            .a = a.Row(0, 0, 0),
+            .a_stride = a.D + a.pad,
+            .b = gated ? b.Row(0, 0, 0) : nullptr,
+            .b_stride = b.D + b.pad,
+            .y = y.Row(0, 0, 0),
             .y_stride = y.D + y.pad};
   }
   GateBackwardArgs Backward(Activation f, RowBuffer& da, RowBuffer& db, bool gated) const {
-    return {.activation = f, .rows = a.T, .width = a.D, .a = a.Row(0, 0, 0), .a_stride = a.D + a.pad,
-            .b = gated ? b.Row(0, 0, 0) : nullptr, .b_stride = b.D + b.pad, .dy = dy.Row(0, 0, 0),
-            .dy_stride = dy.D + dy.pad, .da = da.Row(0, 0, 0), .da_stride = da.D + da.pad,
-            .db = gated ? db.Row(0, 0, 0) : nullptr, .db_stride = db.D + db.pad};
+    return {.activation = f,
+            .rows = a.T,
+            .width = a.D,
+            .a = a.Row(0, 0, 0),
+            .a_stride = a.D + a.pad,
+            .b = gated ? b.Row(0, 0, 0) : nullptr,
+            .b_stride = b.D + b.pad,
+            .dy = dy.Row(0, 0, 0),
+            .dy_stride = dy.D + dy.pad,
+            .da = da.Row(0, 0, 0),
+            .da_stride = da.D + da.pad,
+            .db = gated ? db.Row(0, 0, 0) : nullptr,
+            .db_stride = db.D + db.pad};
   }
 
   RowBuffer a, b, dy;
@@ -136,8 +151,8 @@ TEST(Gate, InPlace) {
 TEST(Gate, ExtremeInputs) {
   ForEachTarget([](const std::string&) {
     for (const Activation f : kActivations) {
-      for (const float a : {0.0f, -0.0f, 1e-30f, -1e-30f, 87.0f, -87.0f, 89.0f, -89.0f, 1e4f, -1e4f, 1e20f, -1e20f,
-                            3e38f, -3e38f}) {
+      for (const float a :
+           {0.0f, -0.0f, 1e-30f, -1e-30f, 87.0f, -87.0f, 89.0f, -89.0f, 1e4f, -1e4f, 1e20f, -1e20f, 3e38f, -3e38f}) {
         const float dy = 1;
         float y, da;
         Gate({.activation = f, .rows = 1, .width = 1, .a = &a, .y = &y});

@@ -1,5 +1,3 @@
-#include "kernels/norm/norm.h"
-
 #include <fmt/format.h>
 
 #include <cstring>
@@ -10,6 +8,7 @@
 #include "bench/driver.h"
 #include "core/rng.h"
 #include "kernels/norm/activation.h"
+#include "kernels/norm/norm.h"
 
 namespace tensorcache::bench {
 namespace {
@@ -43,11 +42,23 @@ void Add(Driver& driver, const char* op, int arrays, Buffers& buffers, const std
 
 void BenchNorm(Driver& driver) {
   Buffers buf;
-  const NormArgs forward = {.rows = kRows, .width = kWidth, .x = buf.x.data(), .x_stride = kWidth,
-                            .weight = buf.weight.data(), .y = buf.y.data(), .y_stride = kWidth};
-  const NormBackwardArgs backward = {.rows = kRows, .width = kWidth, .x = buf.x.data(), .x_stride = kWidth,
-                                     .weight = buf.weight.data(), .dy = buf.b.data(), .dy_stride = kWidth,
-                                     .dx = buf.y.data(), .dx_stride = kWidth, .dweight = buf.dweight.data()};
+  const NormArgs forward = {.rows = kRows,
+                            .width = kWidth,
+                            .x = buf.x.data(),
+                            .x_stride = kWidth,
+                            .weight = buf.weight.data(),
+                            .y = buf.y.data(),
+                            .y_stride = kWidth};
+  const NormBackwardArgs backward = {.rows = kRows,
+                                     .width = kWidth,
+                                     .x = buf.x.data(),
+                                     .x_stride = kWidth,
+                                     .weight = buf.weight.data(),
+                                     .dy = buf.b.data(),
+                                     .dy_stride = kWidth,
+                                     .dx = buf.y.data(),
+                                     .dx_stride = kWidth,
+                                     .dweight = buf.dweight.data()};
   Add(driver, "LayerNorm forward", 1, buf, [&] { LayerNorm(forward); });
   Add(driver, "LayerNorm backward", 2, buf, [&] { LayerNormBackward(backward); });
   Add(driver, "RMSNorm forward", 1, buf, [&] { RmsNorm(forward); });
@@ -56,16 +67,33 @@ void BenchNorm(Driver& driver) {
   Add(driver, "softmax", 1, buf,
       [&] { Softmax({.rows = kRows, .width = kWidth, .x = buf.y.data(), .x_stride = kWidth}); });
   const auto gate = [&](Activation activation) {
-    Gate({.activation = activation, .rows = kRows, .width = kWidth, .a = buf.x.data(), .a_stride = kWidth,
-          .b = buf.b.data(), .b_stride = kWidth, .y = buf.y.data(), .y_stride = kWidth});
+    Gate({.activation = activation,
+          .rows = kRows,
+          .width = kWidth,
+          .a = buf.x.data(),
+          .a_stride = kWidth,
+          .b = buf.b.data(),
+          .b_stride = kWidth,
+          .y = buf.y.data(),
+          .y_stride = kWidth});
   };
   Add(driver, "SiLU gate", 2, buf, [&] { gate(Activation::kSilu); });
   Add(driver, "GELU gate", 2, buf, [&] { gate(Activation::kGelu); });
   Add(driver, "GELU tanh gate", 2, buf, [&] { gate(Activation::kGeluTanh); });
   Add(driver, "SiLU gate backward", 2, buf, [&] {
-    GateBackward({.activation = Activation::kSilu, .rows = kRows, .width = kWidth, .a = buf.x.data(),
-                  .a_stride = kWidth, .b = buf.b.data(), .b_stride = kWidth, .dy = buf.b.data(), .dy_stride = kWidth,
-                  .da = buf.y.data(), .da_stride = kWidth, .db = buf.z.data(), .db_stride = kWidth});
+    GateBackward({.activation = Activation::kSilu,
+                  .rows = kRows,
+                  .width = kWidth,
+                  .a = buf.x.data(),
+                  .a_stride = kWidth,
+                  .b = buf.b.data(),
+                  .b_stride = kWidth,
+                  .dy = buf.b.data(),
+                  .dy_stride = kWidth,
+                  .da = buf.y.data(),
+                  .da_stride = kWidth,
+                  .db = buf.z.data(),
+                  .db_stride = kWidth});
   });
 }
 

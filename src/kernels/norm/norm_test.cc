@@ -53,13 +53,29 @@ struct Data {
     }
   }
   NormArgs Forward(RowBuffer& y, bool with_bias) const {
-    return {.rows = x.T, .width = x.D, .x = x.Row(0, 0, 0), .x_stride = x.D + x.pad, .weight = weight.data(),
-            .bias = with_bias ? bias.data() : nullptr, .eps = 1e-5f, .y = y.Row(0, 0, 0), .y_stride = y.D + y.pad};
+    return {.rows = x.T,
+            .width = x.D,
+            .x = x.Row(0, 0, 0),
+            .x_stride = x.D + x.pad,
+            .weight = weight.data(),
+            .bias = with_bias ? bias.data() : nullptr,
+            .eps = 1e-5f,
+            .y = y.Row(0, 0, 0),
+            .y_stride = y.D + y.pad};
   }
   NormBackwardArgs Backward(RowBuffer& dx, float* dweight, float* dbias) const {
-    return {.rows = x.T, .width = x.D, .x = x.Row(0, 0, 0), .x_stride = x.D + x.pad, .weight = weight.data(),
-            .eps = 1e-5f, .dy = dy.Row(0, 0, 0), .dy_stride = dy.D + dy.pad, .dx = dx.Row(0, 0, 0),
-            .dx_stride = dx.D + dx.pad, .dweight = dweight, .dbias = dbias};
+    return {.rows = x.T,
+            .width = x.D,
+            .x = x.Row(0, 0, 0),
+            .x_stride = x.D + x.pad,
+            .weight = weight.data(),
+            .eps = 1e-5f,
+            .dy = dy.Row(0, 0, 0),
+            .dy_stride = dy.D + dy.pad,
+            .dx = dx.Row(0, 0, 0),
+            .dx_stride = dx.D + dx.pad,
+            .dweight = dweight,
+            .dbias = dbias};
   }
 
   RowBuffer x, dy;
@@ -216,8 +232,8 @@ TEST(Norm, ReferenceBackwardMatchesFiniteDifferences) {
 
 void ExpectSoftmaxMatches(RowBuffer x, const int64_t* lengths) {
   RowBuffer expected = x;
-  SoftmaxArgs args = {.rows = x.T, .width = x.D, .x = expected.Row(0, 0, 0), .x_stride = x.D + x.pad,
-                      .lengths = lengths};
+  SoftmaxArgs args = {
+      .rows = x.T, .width = x.D, .x = expected.Row(0, 0, 0), .x_stride = x.D + x.pad, .lengths = lengths};
   SoftmaxReference(args);
   args.x = x.Row(0, 0, 0);
   Softmax(args);

@@ -106,8 +106,8 @@ HWY_EXPORT(Rotate);
 
 void ApplyRope(const RopeArgs& args) {
   TC_CHECK(args.rotary_dims >= 0 && args.rotary_dims % 2 == 0 && args.rotary_dims <= args.dims);
-  TC_CHECK(args.in.data != args.out.data || (args.in.batch == args.out.batch && args.in.head == args.out.head &&
-                                             args.in.token == args.out.token));
+  TC_CHECK(args.in.data != args.out.data ||
+           (args.in.batch == args.out.batch && args.in.head == args.out.head && args.in.token == args.out.token));
   HWY_DYNAMIC_DISPATCH(Rotate)(args);
 }
 

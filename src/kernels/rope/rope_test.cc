@@ -121,9 +121,9 @@ struct Shape {
   int64_t batch, heads, tokens, dims, rotary_dims, pad;
 };
 
-constexpr Shape kShapes[] = {
-    {1, 1, 1, 2, 2, 0},     {2, 3, 5, 64, 64, 1},  {1, 2, 7, 80, 80, 3}, {2, 1, 3, 128, 128, 0},
-    {1, 2, 2, 256, 256, 5}, {2, 2, 3, 100, 30, 1}, {1, 1, 4, 6, 0, 1},   {1, 3, 2, 66, 38, 7}};
+constexpr Shape kShapes[] = {{1, 1, 1, 2, 2, 0},     {2, 3, 5, 64, 64, 1},   {1, 2, 7, 80, 80, 3},
+                             {2, 1, 3, 128, 128, 0}, {1, 2, 2, 256, 256, 5}, {2, 2, 3, 100, 30, 1},
+                             {1, 1, 4, 6, 0, 1},     {1, 3, 2, 66, 38, 7}};
 
 std::vector<int64_t> Positions(int64_t tokens) {
   std::vector<int64_t> positions;
@@ -237,8 +237,14 @@ TEST(Rope, ScoresDependOnDistanceOnly) {
       const auto score = [&](int64_t position) {
         const Table table(kDims, 10000, {position, position - kDistance});
         GuardedBuffer turned_q(kDims), turned_k(kDims);
-        RopeArgs args = {.in = {.data = q.data()}, .out = {.data = turned_q.data()}, .tokens = 1, .dims = kDims,
-                         .rotary_dims = kDims, .cos = table.cos_rows(), .sin = table.sin_rows(), .pairing = pairing};
+        RopeArgs args = {.in = {.data = q.data()},
+                         .out = {.data = turned_q.data()},
+                         .tokens = 1,
+                         .dims = kDims,
+                         .rotary_dims = kDims,
+                         .cos = table.cos_rows(),
+                         .sin = table.sin_rows(),
+                         .pairing = pairing};
         ApplyRope(args);
         args.in.data = k.data();
         args.out.data = turned_k.data();
@@ -266,8 +272,14 @@ TEST(Rope, TablesPerBatch) {
   const Table table(kDims, 10000, {5, 900});
   RowBuffer x(2, 3, 1, kDims), y = x, expected = x;
   x.FillNormal(rng);
-  RopeArgs args = {.in = x.crows(), .out = y.rows(), .batch = 2, .heads = 3, .tokens = 1, .dims = kDims,
-                   .rotary_dims = kDims, .cos = {.data = table.cos.data(), .batch = table.pairs},
+  RopeArgs args = {.in = x.crows(),
+                   .out = y.rows(),
+                   .batch = 2,
+                   .heads = 3,
+                   .tokens = 1,
+                   .dims = kDims,
+                   .rotary_dims = kDims,
+                   .cos = {.data = table.cos.data(), .batch = table.pairs},
                    .sin = {.data = table.sin.data(), .batch = table.pairs}};
   ApplyRope(args);
   args.out = expected.rows();

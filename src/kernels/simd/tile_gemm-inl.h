@@ -38,17 +38,33 @@ enum class TileShape {
   kUpperA,       // A(i, k) counts only for k >= i; likewise from the start of i's row block
 };
 
-struct TileGemmArgs {
+struct TileSizes {
   int64_t M, N, K;
-  const float* a;
-  int64_t a_row, a_col;
-  const float* b;
-  int64_t b_row;
-  float* c;
-  int64_t c_row;
+};
+struct TileA {  // M x K, element (i, k) at data[i * row + k * col]
+  const float* data;
+  int64_t row, col;
+};
+struct TileB {  // K x N
+  const float* data;
+  int64_t row;
+};
+struct TileC {  // M x N
+  float* data;
+  int64_t row;
+};
+struct TileOptions {
   TileStore store = TileStore::kSet;
   const float* row_scale = nullptr;  // M factors, or none
   float c_scale = 1.0f;              // kAdd: C = c_scale * C + A B
+};
+
+struct TileProduct {
+  TileSizes size;
+  TileA a;
+  TileB b;
+  TileC c;
+  TileOptions options;
 };
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_ARCH_ARM_A64
@@ -59,7 +75,7 @@ inline constexpr int kTileRows = 4, kTileVectors = 2;  // 8 accumulators of 16 r
 
 // C[MR rows, NV vectors] over k in [k_begin, k_end).
 template <int MR, int NV>
-HWY_INLINE void TileBlock(const TileGemmArgs& t, int64_t i, int64_t j, int64_t k_begin, int64_t k_end) {
+HWY_INLINE void TileBlock(const TileProduct& t, int64_t i, int64_t j, int64_t k_begin, int64_t k_end) {
   const TileTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   using V = hn::Vec<TileTag>;
@@ -69,28 +85,29 @@ HWY_INLINE void TileBlock(const TileGemmArgs& t, int64_t i, int64_t j, int64_t k
 #pragma GCC unroll 4
     for (int n = 0; n < NV; ++n) acc[r][n] = hn::Zero(d);
   }
-  const float* HWY_RESTRICT a = t.a + i * t.a_row + k_begin * t.a_col;
-  const float* HWY_RESTRICT b = t.b + k_begin * t.b_row + j;
-  for (int64_t k = k_begin; k < k_end; ++k, a += t.a_col, b += t.b_row) {
+  const float* HWY_RESTRICT a = t.a.data + i * t.a.row + k_begin * t.a.col;
+  const float* HWY_RESTRICT b = t.b.data + k_begin * t.b.row + j;
+  for (int64_t k = k_begin; k < k_end; ++k, a += t.a.col, b += t.b.row) {
     V bv[NV];
 #pragma GCC unroll 4
     for (int n = 0; n < NV; ++n) bv[n] = hn::LoadU(d, b + n * lanes);
 #pragma GCC unroll 8
     for (int r = 0; r < MR; ++r) {
-      const V av = hn::Set(d, a[r * t.a_row]);
+      const V av = hn::Set(d, a[r * t.a.row]);
 #pragma GCC unroll 4
       for (int n = 0; n < NV; ++n) acc[r][n] = hn::MulAdd(av, bv[n], acc[r][n]);
     }
   }
 #pragma GCC unroll 8
   for (int r = 0; r < MR; ++r) {
-    float* HWY_RESTRICT c = t.c + (i + r) * t.c_row + j;
+    float* HWY_RESTRICT c = t.c.data + (i + r) * t.c.row + j;
 #pragma GCC unroll 4
     for (int n = 0; n < NV; ++n) {
       V value = acc[r][n];
-      if (t.row_scale != nullptr) value = hn::Mul(value, hn::Set(d, t.row_scale[i + r]));
-      if (t.store == TileStore::kAdd) value = hn::MulAdd(hn::LoadU(d, c + n * lanes), hn::Set(d, t.c_scale), value);
-      if (t.store == TileStore::kSubtract) value = hn::Sub(hn::LoadU(d, c + n * lanes), value);
+      if (t.options.row_scale != nullptr) value = hn::Mul(value, hn::Set(d, t.options.row_scale[i + r]));
+      if (t.options.store == TileStore::kAdd)
+        value = hn::MulAdd(hn::LoadU(d, c + n * lanes), hn::Set(d, t.options.c_scale), value);
+      if (t.options.store == TileStore::kSubtract) value = hn::Sub(hn::LoadU(d, c + n * lanes), value);
       hn::StoreU(value, d, c + n * lanes);
     }
   }
@@ -98,11 +115,11 @@ HWY_INLINE void TileBlock(const TileGemmArgs& t, int64_t i, int64_t j, int64_t k
 
 // All columns of MR rows from row i.
 template <TileShape shape, int MR>
-HWY_INLINE void TileRowBlock(const TileGemmArgs& t, int64_t i) {
+HWY_INLINE void TileRowBlock(const TileProduct& t, int64_t i) {
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(TileTag()));
-  const int64_t k_begin = shape == TileShape::kUpperA ? std::min(i, t.K) : 0;
-  const int64_t k_end = shape == TileShape::kLowerA ? std::min(i + MR, t.K) : t.K;
-  const int64_t n_end = shape == TileShape::kLowerResult ? std::min(i + MR, t.N) : t.N;
+  const int64_t k_begin = shape == TileShape::kUpperA ? std::min(i, t.size.K) : 0;
+  const int64_t k_end = shape == TileShape::kLowerA ? std::min(i + MR, t.size.K) : t.size.K;
+  const int64_t n_end = shape == TileShape::kLowerResult ? std::min(i + MR, t.size.N) : t.size.N;
   int64_t j = 0;
   for (; n_end - j > (kTileVectors - 1) * lanes; j += kTileVectors * lanes) {
     TileBlock<MR, kTileVectors>(t, i, j, k_begin, k_end);
@@ -111,20 +128,21 @@ HWY_INLINE void TileRowBlock(const TileGemmArgs& t, int64_t i) {
 }
 
 template <TileShape shape = TileShape::kFull>
-HWY_NOINLINE void TileGemm(const TileGemmArgs& t) {
+HWY_NOINLINE void TileGemm(TileSizes size, TileA a, TileB b, TileC c, TileOptions options = {}) {
+  const TileProduct t{size, a, b, c, options};
   int64_t i = 0;
-  for (; i + kTileRows <= t.M; i += kTileRows) TileRowBlock<shape, kTileRows>(t, i);
+  for (; i + kTileRows <= t.size.M; i += kTileRows) TileRowBlock<shape, kTileRows>(t, i);
   if constexpr (kTileRows > 4) {
-    if (i + 4 <= t.M) {
+    if (i + 4 <= t.size.M) {
       TileRowBlock<shape, 4>(t, i);
       i += 4;
     }
   }
-  if (i + 2 <= t.M) {
+  if (i + 2 <= t.size.M) {
     TileRowBlock<shape, 2>(t, i);
     i += 2;
   }
-  if (i < t.M) TileRowBlock<shape, 1>(t, i);
+  if (i < t.size.M) TileRowBlock<shape, 1>(t, i);
 }
 
 // out[c, r] = in[r, c]. Touches nothing outside rows x cols of either.

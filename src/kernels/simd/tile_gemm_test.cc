@@ -43,8 +43,8 @@ void CheckProduct(int64_t M, int64_t N, int64_t K, bool transposed, TileStore st
   const std::vector<float> before(c.data(), c.data() + c.size());
   const float c_scale = 0.75f;
   if (store == TileStore::kSet) c.Poison();
-  TileGemm<shape>({.M = M, .N = NP, .K = K, .a = a.data(), .a_row = a_row, .a_col = a_col, .b = b.data(), .b_row = NP,
-                   .c = c.data(), .c_row = NP, .store = store, .row_scale = scale.data(), .c_scale = c_scale});
+  TileGemm<shape>({M, NP, K}, {a.data(), a_row, a_col}, {b.data(), NP}, {c.data(), NP},
+                  {.store = store, .row_scale = scale.data(), .c_scale = c_scale});
   EXPECT_TRUE(c.Intact());
   for (int64_t i = 0; i < M; ++i) {
     for (int64_t j = 0; j < (shape == TileShape::kLowerResult ? std::min(i + 1, N) : N); ++j) {

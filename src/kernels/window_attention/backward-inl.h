@@ -42,23 +42,20 @@ inline void BackwardTile(const wa::QueryTile& tile, const KeyTile& keys, const W
   const int64_t first = keys.lanes.begin, lanes = keys.lanes.end - first;
   Logits(tile, keys, shape.D, s.q_t, s.weights);
   // dlogits (count, lanes) = V dout_t
-  TileGemm(TileGemmArgs{.M = run.count, .N = lanes, .K = shape.Dv, .a = run.v, .a_row = run.v_row, .a_col = 1,
-                        .b = s.dout_t + first, .b_row = wa::kLanes, .c = s.dlogits + first, .c_row = wa::kLanes});
+  TileGemm({run.count, lanes, shape.Dv}, {run.v, run.v_row, 1}, {s.dout_t + first, wa::kLanes},
+           {s.dlogits + first, wa::kLanes});
   BackwardWeights(s, keys.lanes, run.count);
   // dq_t (D, lanes) += K^T ds
-  TileGemm(TileGemmArgs{.M = shape.D, .N = lanes, .K = run.count, .a = run.k, .a_row = 1, .a_col = run.k_row,
-                        .b = s.dlogits + first, .b_row = wa::kLanes, .c = s.dq_t + first, .c_row = wa::kLanes,
-                        .store = TileStore::kAdd});
+  TileGemm({shape.D, lanes, run.count}, {run.k, 1, run.k_row}, {s.dlogits + first, wa::kLanes},
+           {s.dq_t + first, wa::kLanes}, {.store = TileStore::kAdd});
   // dv (count, Dv) += p dout, dk (count, D) += ds q
   if (dv != nullptr) {
-    TileGemm(TileGemmArgs{.M = run.count, .N = s.Dv_padded, .K = lanes, .a = s.weights + first, .a_row = wa::kLanes,
-                          .a_col = 1, .b = s.dout + first * s.Dv_padded, .b_row = s.Dv_padded, .c = dv,
-                          .c_row = s.Dv_padded, .store = TileStore::kAdd});
+    TileGemm({run.count, s.Dv_padded, lanes}, {s.weights + first, wa::kLanes, 1},
+             {s.dout + first * s.Dv_padded, s.Dv_padded}, {dv, s.Dv_padded}, {.store = TileStore::kAdd});
   }
   if (dk != nullptr) {
-    TileGemm(TileGemmArgs{.M = run.count, .N = s.D_padded, .K = lanes, .a = s.dlogits + first, .a_row = wa::kLanes,
-                          .a_col = 1, .b = s.q + first * s.D_padded, .b_row = s.D_padded, .c = dk,
-                          .c_row = s.D_padded, .store = TileStore::kAdd});
+    TileGemm({run.count, s.D_padded, lanes}, {s.dlogits + first, wa::kLanes, 1}, {s.q + first * s.D_padded, s.D_padded},
+             {dk, s.D_padded}, {.store = TileStore::kAdd});
   }
 }
 
@@ -142,8 +139,7 @@ class BackwardItem {
     if (any) {
       LoadQueries(tile, args_.q_sink ? args_.q_sink : args_.q);
       ForEachSinkTile(args_, tile, b_, g_, [&](const KeyTile& keys) {
-        BackwardTile(tile, keys, args_.shape, s_,
-                     grads_.dsink_k ? s_.dsink_k + keys.keys.first * s_.D_padded : nullptr,
+        BackwardTile(tile, keys, args_.shape, s_, grads_.dsink_k ? s_.dsink_k + keys.keys.first * s_.D_padded : nullptr,
                      grads_.dsink_v ? s_.dsink_v + keys.keys.first * s_.Dv_padded : nullptr);
       });
     }

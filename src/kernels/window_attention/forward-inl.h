@@ -67,10 +67,9 @@ inline void ForwardTile(const wa::QueryTile& tile, const KeyTile& keys, const Wi
       }
     }
   }
-  TileGemm(TileGemmArgs{.M = shape.Dv, .N = keys.lanes.end - keys.lanes.begin, .K = keys.keys.count,
-                        .a = keys.keys.v, .a_row = 1, .a_col = keys.keys.v_row,
-                        .b = s.weights + keys.lanes.begin, .b_row = wa::kLanes,
-                        .c = s.out_t + keys.lanes.begin, .c_row = wa::kLanes, .store = TileStore::kAdd});
+  TileGemm({shape.Dv, keys.lanes.end - keys.lanes.begin, keys.keys.count}, {keys.keys.v, 1, keys.keys.v_row},
+           {s.weights + keys.lanes.begin, wa::kLanes}, {s.out_t + keys.lanes.begin, wa::kLanes},
+           {.store = TileStore::kAdd});
 }
 
 inline void ForwardQueryTile(const WindowAttentionArgs<float>& args, const wa::QueryTile& tile, int64_t b, int64_t g,

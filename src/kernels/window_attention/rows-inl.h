@@ -78,9 +78,8 @@ HWY_INLINE wa::LaneRange SeenLanes(const wa::QueryTile& tile, const KeyTile& key
 // logits (count, kLanes) = K q_t on the tile's lanes, -inf where a lane does not see the key.
 HWY_INLINE void Logits(const wa::QueryTile& tile, const KeyTile& keys, int64_t D, const float* q_t, float* logits) {
   const int64_t first = keys.lanes.begin;
-  TileGemm(TileGemmArgs{.M = keys.keys.count, .N = keys.lanes.end - first, .K = D,
-                        .a = keys.keys.k, .a_row = keys.keys.k_row, .a_col = 1,
-                        .b = q_t + first, .b_row = wa::kLanes, .c = logits + first, .c_row = wa::kLanes});
+  TileGemm({keys.keys.count, keys.lanes.end - first, D}, {keys.keys.k, keys.keys.k_row, 1}, {q_t + first, wa::kLanes},
+           {logits + first, wa::kLanes});
   if (!keys.masked) return;
   for (int64_t row = 0; row < keys.keys.count; ++row) {
     MaskRow(logits + row * wa::kLanes, keys.lanes, SeenLanes(tile, keys, row));
@@ -97,7 +96,9 @@ HWY_INLINE void CutRun(const wa::QueryTile& tile, const wa::KeyRun& run, bool si
     const int64_t next = std::min(end, (n / step + 1) * step);
     const int64_t offset = n - run.first;
     KeyTile keys{.keys = {run.k + offset * run.k_row, run.v + offset * run.v_row, run.k_row, run.v_row, n, next - n},
-                 .lanes = {0, tile.padded_lanes()}, .sinks = sinks, .masked = masked};
+                 .lanes = {0, tile.padded_lanes()},
+                 .sinks = sinks,
+                 .masked = masked};
     if (masked) {
       keys.lanes.begin = SeenLanes(tile, keys, 0).begin / kTilePad * kTilePad;
       keys.lanes.end = TilePadded(SeenLanes(tile, keys, next - n - 1).end);
@@ -130,8 +131,8 @@ inline void ForEachSinkTile(const WindowAttentionArgs<float>& args, const wa::Qu
                             const Visit& visit) {
   const auto cut = [&](int64_t from, int64_t to, bool masked) {
     if (from >= to) return;
-    const wa::KeyRun run{args.sink_k.At(b, g, from), args.sink_v.At(b, g, from), args.sink_k.token, args.sink_v.token,
-                         from, to - from};
+    const wa::KeyRun run{
+        args.sink_k.At(b, g, from), args.sink_v.At(b, g, from), args.sink_k.token, args.sink_v.token, from, to - from};
     CutRun(tile, run, true, masked, visit);
   };
   cut(0, tile.end_full_sink(), false);

@@ -229,15 +229,19 @@ inline void StepItem(const WindowAttentionStepArgs<float>& args, int64_t b, int6
   const int64_t sinks = std::clamp<int64_t>(shape.position - shape.W + 1, 0, shape.S);
   if (sinks > 0) {
     LoadStepQueries<Tag>(args, args.q_sink ? args.q_sink : args.q, b, first_head, s);
-    StepRun<Tag>(shape, wa::KeyRun{args.sink_k.At(b, g, 0), args.sink_v.At(b, g, 0), args.sink_k.token,
-                                   args.sink_v.token, 0, sinks}, s);
+    StepRun<Tag>(
+        shape,
+        wa::KeyRun{args.sink_k.At(b, g, 0), args.sink_v.At(b, g, 0), args.sink_k.token, args.sink_v.token, 0, sinks},
+        s);
   }
   if (sinks == 0 || args.q_sink) LoadStepQueries<Tag>(args, args.q, b, first_head, s);
   for (int64_t n = 0; n <= shape.P;) {
     const int64_t slot = (args.ring.start + n) % args.ring.capacity;
     const int64_t count = std::min(args.ring.capacity - slot, shape.P + 1 - n);
-    StepRun<Tag>(shape, wa::KeyRun{args.ring.k.At(b, g, slot), args.ring.v.At(b, g, slot), args.ring.k.token,
-                                   args.ring.v.token, n, count}, s);
+    StepRun<Tag>(shape,
+                 wa::KeyRun{args.ring.k.At(b, g, slot), args.ring.v.At(b, g, slot), args.ring.k.token,
+                            args.ring.v.token, n, count},
+                 s);
     n += count;
   }
 

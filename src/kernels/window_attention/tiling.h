@@ -159,12 +159,12 @@ struct BackwardScratch {
   }
 
   int64_t D_padded, Dv_padded, ring_rows;
-  float *q, *q_t;         // (kLanes, D padded) and (D, kLanes), scaled
-  float *dout, *dout_t;   // (kLanes, Dv padded) and (Dv, kLanes)
-  float* dq_t;            // (D, kLanes)
+  float *q, *q_t;            // (kLanes, D padded) and (D, kLanes), scaled
+  float *dout, *dout_t;      // (kLanes, Dv padded) and (Dv, kLanes)
+  float* dq_t;               // (D, kLanes)
   float *weights, *dlogits;  // (kKeys, kLanes)
-  float *lse, *delta;     // per lane
-  float *dk, *dv;         // (ring_rows, padded): gradient of key n at row n % ring_rows
+  float *lse, *delta;        // per lane
+  float *dk, *dv;            // (ring_rows, padded): gradient of key n at row n % ring_rows
   float *dsink_k, *dsink_v;
 };
 
@@ -181,9 +181,9 @@ struct StepScratch {
         correction(carve.Take(R)) {}
 
   int64_t R;
-  float* q;                      // (R, D padded), scaled
-  float* out;                    // (R, Dv padded), not yet divided by the sum
-  float* weights;                // (R, kKeys)
+  float* q;                       // (R, D padded), scaled
+  float* out;                     // (R, Dv padded), not yet divided by the sum
+  float* weights;                 // (R, kKeys)
   float *max, *sum, *correction;  // (R)
 };
 

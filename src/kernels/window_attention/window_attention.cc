@@ -52,8 +52,8 @@ Status CheckRing(const KeyValueRing<Real>& ring, int64_t count, const char* name
   if (count == 0) return OkStatus();
   if (!ring.k || !ring.v) return Bad(fmt::format("{} has {} tokens but no keys or values", name, count));
   if (ring.capacity < count || ring.start < 0 || ring.start >= ring.capacity) {
-    return Bad(fmt::format("{} of {} tokens does not fit capacity {} from slot {}", name, count, ring.capacity,
-                           ring.start));
+    return Bad(
+        fmt::format("{} of {} tokens does not fit capacity {} from slot {}", name, count, ring.capacity, ring.start));
   }
   return OkStatus();
 }

@@ -123,11 +123,11 @@ Status WindowAttentionStep(const WindowAttentionStepArgs<float>& args, int64_t b
 
 // The specification: the formulas above in plain loops and double precision.
 template <class Real>
-Status WindowAttentionForwardRef(const WindowAttentionArgs<Real>& args, int64_t begin_item, int64_t end_item);
+Status WindowAttentionForwardReference(const WindowAttentionArgs<Real>& args, int64_t begin_item, int64_t end_item);
 template <class Real>
-Status WindowAttentionBackwardRef(const WindowAttentionArgs<Real>& args, const WindowAttentionGrads<Real>& grads,
-                                  int64_t begin_item, int64_t end_item);
+Status WindowAttentionBackwardReference(const WindowAttentionArgs<Real>& args, const WindowAttentionGrads<Real>& grads,
+                                        int64_t begin_item, int64_t end_item);
 template <class Real>
-Status WindowAttentionStepRef(const WindowAttentionStepArgs<Real>& args, int64_t begin_item, int64_t end_item);
+Status WindowAttentionStepReference(const WindowAttentionStepArgs<Real>& args, int64_t begin_item, int64_t end_item);
 
 }  // namespace tensorcache

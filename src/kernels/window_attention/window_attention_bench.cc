@@ -81,39 +81,36 @@ void BenchBackward(Driver& driver, const WindowAttentionShape& shape) {
   std::vector<float> dq(problem.q.size()), dk(problem.k.size()), dv(problem.v.size());
   const int64_t T = shape.T;
   const auto args = problem.Args();
-  const WindowAttentionGrads<float> grads{
-      .out = {.data = problem.out.data(), .head = T * shape.Dv, .token = shape.Dv},
-      .lse = {.data = problem.lse.data(), .head = T, .token = 1},
-      .dout = {.data = dout.data(), .head = T * shape.Dv, .token = shape.Dv},
-      .dq = {.data = dq.data(), .head = T * shape.D, .token = shape.D},
-      .dk = {.data = dk.data(), .head = T * shape.D, .token = shape.D},
-      .dv = {.data = dv.data(), .head = T * shape.Dv, .token = shape.Dv}};
+  const WindowAttentionGrads<float> grads{.out = {.data = problem.out.data(), .head = T * shape.Dv, .token = shape.Dv},
+                                          .lse = {.data = problem.lse.data(), .head = T, .token = 1},
+                                          .dout = {.data = dout.data(), .head = T * shape.Dv, .token = shape.Dv},
+                                          .dq = {.data = dq.data(), .head = T * shape.D, .token = shape.D},
+                                          .dk = {.data = dk.data(), .head = T * shape.D, .token = shape.D},
+                                          .dv = {.data = dv.data(), .head = T * shape.Dv, .token = shape.Dv}};
   Row row = RowOf("backward", Name(shape));
   row.limit = "forward";
-  driver.AddRatioRow(row,
-                     [&] { TC_CHECK(WindowAttentionBackward(args, grads, 0, shape.G, problem.scratch.data()).ok()); },
-                     [&] { problem.Forward(); });
+  driver.AddRatioRow(
+      row, [&] { TC_CHECK(WindowAttentionBackward(args, grads, 0, shape.G, problem.scratch.data()).ok()); },
+      [&] { problem.Forward(); });
 }
 
 // `items` key/value heads of one full ring each, R query heads to each.
 void BenchStep(Driver& driver, int64_t items, int64_t R, int64_t W, int64_t D) {
-  const WindowAttentionShape shape{.H = items * R, .G = items, .T = 1, .D = D, .Dv = D, .W = W, .P = W - 1,
-                                   .position = 3 * W / 2};
+  const WindowAttentionShape shape{
+      .H = items * R, .G = items, .T = 1, .D = D, .Dv = D, .W = W, .P = W - 1, .position = 3 * W / 2};
   const auto q = RandomValues(shape.H * D, 1), k = RandomValues(items * W * D, 2), v = RandomValues(items * W * D, 3);
   std::vector<float> out(q.size()), scratch(static_cast<size_t>(WindowAttentionScratchFloats(shape)));
-  const WindowAttentionStepArgs<float> args{
-      .shape = shape,
-      .q = {.data = q.data(), .head = D},
-      .ring = {.k = {.data = k.data(), .head = W * D, .token = D},
-               .v = {.data = v.data(), .head = W * D, .token = D},
-               .capacity = W,
-               .start = W / 2 + 1},
-      .out = {.data = out.data(), .head = D}};
+  const WindowAttentionStepArgs<float> args{.shape = shape,
+                                            .q = {.data = q.data(), .head = D},
+                                            .ring = {.k = {.data = k.data(), .head = W * D, .token = D},
+                                                     .v = {.data = v.data(), .head = W * D, .token = D},
+                                                     .capacity = W,
+                                                     .start = W / 2 + 1},
+                                            .out = {.data = out.data(), .head = D}};
   const std::string heads = " G=" + std::to_string(items) + (R == 1 ? "" : " H/G=" + std::to_string(R));
-  driver.AddReadBandwidthRow(
-      RowOf("step", "W=" + std::to_string(W) + " D=" + std::to_string(D) + heads),
-      static_cast<double>(2 * items * W * D) * sizeof(float),
-      [&] { TC_CHECK(WindowAttentionStep(args, 0, items, scratch.data()).ok()); });
+  driver.AddReadBandwidthRow(RowOf("step", "W=" + std::to_string(W) + " D=" + std::to_string(D) + heads),
+                             static_cast<double>(2 * items * W * D) * sizeof(float),
+                             [&] { TC_CHECK(WindowAttentionStep(args, 0, items, scratch.data()).ok()); });
 }
 
 }  // namespace

@@ -78,9 +78,7 @@ struct State {
     ++position;
   }
 
-  KeyValueRing<float> Ring() const {
-    return {.k = k.crows(), .v = v.crows(), .capacity = capacity, .start = start};
-  }
+  KeyValueRing<float> Ring() const { return {.k = k.crows(), .v = v.crows(), .capacity = capacity, .start = start}; }
 
   const Sequence& sequence;
   int64_t capacity;
@@ -260,7 +258,7 @@ TEST(WindowAttentionStepTest, MatchesReference) {
       EXPECT_TRUE(scratch.Intact());
       args.out = ref_out.rows();
       args.lse = ref_lse.rows();
-      ASSERT_TRUE(WindowAttentionStepRef(args, 0, n.B * n.G).ok());
+      ASSERT_TRUE(WindowAttentionStepReference(args, 0, n.B * n.G).ok());
       const double query = std::max(testing::MaxRowNorm(q), testing::MaxRowNorm(q_sink));
       const double key = std::max(testing::MaxRowNorm(k), testing::MaxRowNorm(sink_k));
       const double ulps = WeightUlps(n, query * key / std::sqrt(static_cast<double>(n.D)));

@@ -149,7 +149,7 @@ void BackwardItem(const WindowAttentionArgs<Real>& args, const WindowAttentionGr
 }  // namespace
 
 template <class Real>
-Status WindowAttentionForwardRef(const WindowAttentionArgs<Real>& args, int64_t begin_item, int64_t end_item) {
+Status WindowAttentionForwardReference(const WindowAttentionArgs<Real>& args, int64_t begin_item, int64_t end_item) {
   const WindowAttentionShape& n = args.shape;
   TC_RETURN_IF_ERROR(CheckItems(n, begin_item, end_item));
   const int64_t group = n.H / n.G;
@@ -163,8 +163,8 @@ Status WindowAttentionForwardRef(const WindowAttentionArgs<Real>& args, int64_t 
 }
 
 template <class Real>
-Status WindowAttentionBackwardRef(const WindowAttentionArgs<Real>& args, const WindowAttentionGrads<Real>& grads,
-                                  int64_t begin_item, int64_t end_item) {
+Status WindowAttentionBackwardReference(const WindowAttentionArgs<Real>& args, const WindowAttentionGrads<Real>& grads,
+                                        int64_t begin_item, int64_t end_item) {
   TC_RETURN_IF_ERROR(CheckItems(args.shape, begin_item, end_item));
   for (int64_t item = begin_item; item < end_item; ++item) {
     BackwardItem(args, grads, item / args.shape.G, item % args.shape.G);
@@ -174,25 +174,32 @@ Status WindowAttentionBackwardRef(const WindowAttentionArgs<Real>& args, const W
 
 // The block of one token whose key and value are the newest row of the ring.
 template <class Real>
-Status WindowAttentionStepRef(const WindowAttentionStepArgs<Real>& args, int64_t begin_item, int64_t end_item) {
+Status WindowAttentionStepReference(const WindowAttentionStepArgs<Real>& args, int64_t begin_item, int64_t end_item) {
   const int64_t newest = (args.ring.start + args.shape.P) % args.ring.capacity;
   Rows<const Real> k = args.ring.k, v = args.ring.v;
   k.data = k.At(0, 0, newest);
   v.data = v.At(0, 0, newest);
-  return WindowAttentionForwardRef(WindowAttentionArgs<Real>{.shape = args.shape, .q = args.q, .k = k, .v = v,
-                                                             .past = args.ring, .sink_k = args.sink_k,
-                                                             .sink_v = args.sink_v, .q_sink = args.q_sink,
-                                                             .scale = args.scale, .out = args.out, .lse = args.lse},
-                                   begin_item, end_item);
+  return WindowAttentionForwardReference(WindowAttentionArgs<Real>{.shape = args.shape,
+                                                                   .q = args.q,
+                                                                   .k = k,
+                                                                   .v = v,
+                                                                   .past = args.ring,
+                                                                   .sink_k = args.sink_k,
+                                                                   .sink_v = args.sink_v,
+                                                                   .q_sink = args.q_sink,
+                                                                   .scale = args.scale,
+                                                                   .out = args.out,
+                                                                   .lse = args.lse},
+                                         begin_item, end_item);
 }
 
-template Status WindowAttentionForwardRef(const WindowAttentionArgs<float>&, int64_t, int64_t);
-template Status WindowAttentionForwardRef(const WindowAttentionArgs<double>&, int64_t, int64_t);
-template Status WindowAttentionBackwardRef(const WindowAttentionArgs<float>&, const WindowAttentionGrads<float>&,
-                                           int64_t, int64_t);
-template Status WindowAttentionBackwardRef(const WindowAttentionArgs<double>&, const WindowAttentionGrads<double>&,
-                                           int64_t, int64_t);
-template Status WindowAttentionStepRef(const WindowAttentionStepArgs<float>&, int64_t, int64_t);
-template Status WindowAttentionStepRef(const WindowAttentionStepArgs<double>&, int64_t, int64_t);
+template Status WindowAttentionForwardReference(const WindowAttentionArgs<float>&, int64_t, int64_t);
+template Status WindowAttentionForwardReference(const WindowAttentionArgs<double>&, int64_t, int64_t);
+template Status WindowAttentionBackwardReference(const WindowAttentionArgs<float>&, const WindowAttentionGrads<float>&,
+                                                 int64_t, int64_t);
+template Status WindowAttentionBackwardReference(const WindowAttentionArgs<double>&,
+                                                 const WindowAttentionGrads<double>&, int64_t, int64_t);
+template Status WindowAttentionStepReference(const WindowAttentionStepArgs<float>&, int64_t, int64_t);
+template Status WindowAttentionStepReference(const WindowAttentionStepArgs<double>&, int64_t, int64_t);
 
 }  // namespace tensorcache

@@ -60,8 +60,8 @@ std::vector<WindowCase> RandomCases(int count, int64_t max_tokens, uint64_t seed
     n.S = below(6);
     n.W = below(4) == 0 ? kUnboundedWindow : 1 + below(max_tokens);
     const int64_t capacity = n.P + below(5);
-    cases.push_back({.shape = n, .capacity = capacity, .start = capacity == 0 ? 0 : below(capacity),
-                     .q_sink = below(2) == 0});
+    cases.push_back(
+        {.shape = n, .capacity = capacity, .start = capacity == 0 ? 0 : below(capacity), .q_sink = below(2) == 0});
   }
   return cases;
 }
@@ -90,7 +90,7 @@ void CheckForward(const WindowCase& c) {
   const auto args = problem.Args(fast.out, fast.lse), ref_args = problem.Args(ref.out, ref.lse);
   ASSERT_TRUE(ValidateWindowAttention(args).ok()) << ValidateWindowAttention(args).message();
   RunForward(args);
-  ASSERT_TRUE(WindowAttentionForwardRef(ref_args, 0, c.shape.B * c.shape.G).ok());
+  ASSERT_TRUE(WindowAttentionForwardReference(ref_args, 0, c.shape.B * c.shape.G).ok());
   const double ulps = WeightUlps(c.shape, problem.LogitBound());
   ExpectRowsNear(fast.out, ref.out, problem.MaxValueElement(), ulps, "out");
   ExpectRowsNear(fast.lse, ref.lse, 1.0, ulps, "lse");
@@ -106,7 +106,8 @@ TEST(WindowAttentionTest, ForwardMatchesReference) {
 
 TEST(WindowAttentionTest, LargeBlock) {
   CheckForward({.shape = {.H = 2, .T = 1500, .D = 64, .Dv = 64, .W = 512, .P = 300, .S = 4, .position = 2000},
-                .capacity = 512, .start = 400});
+                .capacity = 512,
+                .start = 400});
   CheckForward({.shape = {.T = 1100, .D = 128, .Dv = 128}});
 }
 
@@ -154,7 +155,7 @@ double MaxColumnSum(const WindowProblem& problem, const WindowAttentionArgs<floa
   RowBuffer ones(n.B, n.H, n.T, n.Dv);
   ones.buffer.Fill(1.0f);
   Grads grads(n);
-  EXPECT_TRUE(WindowAttentionBackwardRef(args, grads.Args(problem, forward, ones), 0, n.B * n.G).ok());
+  EXPECT_TRUE(WindowAttentionBackwardReference(args, grads.Args(problem, forward, ones), 0, n.B * n.G).ok());
   using testing::MaxAbsRows;
   return std::max({MaxAbsRows(grads.dv), MaxAbsRows(grads.dpast_v), MaxAbsRows(grads.dsink_v)});
 }
@@ -168,12 +169,12 @@ void CheckBackward(const WindowCase& c) {
   Outputs forward(n);
   Grads fast(n), ref(n);
   const auto args = problem.Args(forward.out, forward.lse);
-  ASSERT_TRUE(WindowAttentionForwardRef(args, 0, n.B * n.G).ok());
+  ASSERT_TRUE(WindowAttentionForwardReference(args, 0, n.B * n.G).ok());
   const auto fast_grads = fast.Args(problem, forward, problem.dout);
   const auto ref_grads = ref.Args(problem, forward, problem.dout);
   ASSERT_TRUE(ValidateWindowAttentionBackward(args, fast_grads).ok());
   RunBackward(args, fast_grads);
-  ASSERT_TRUE(WindowAttentionBackwardRef(args, ref_grads, 0, n.B * n.G).ok());
+  ASSERT_TRUE(WindowAttentionBackwardReference(args, ref_grads, 0, n.B * n.G).ok());
 
   const double ulps = WeightUlps(n, problem.LogitBound()) + 2 * std::sqrt(static_cast<double>(n.Dv));
   const double dout = testing::MaxRowNorm(problem.dout), dout_element = testing::MaxAbsRows(problem.dout);
@@ -200,7 +201,8 @@ TEST(WindowAttentionTest, BackwardMatchesReference) {
 
 TEST(WindowAttentionTest, BackwardLargeBlock) {
   CheckBackward({.shape = {.H = 4, .G = 2, .T = 500, .D = 64, .Dv = 64, .W = 128, .P = 128, .S = 4, .position = 700},
-                 .capacity = 200, .start = 150});
+                 .capacity = 200,
+                 .start = 150});
 }
 
 TEST(WindowAttentionTest, BackwardSkipsWhatIsNotAskedFor) {
@@ -246,14 +248,21 @@ struct DoubleProblem {
     return {.data = x.data, .batch = x.batch, .head = x.head, .token = x.token};
   }
   WindowAttentionArgs<double> Args() {
-    return {.shape = n, .q = In(0), .k = In(1), .v = In(2),
+    return {.shape = n,
+            .q = In(0),
+            .k = In(1),
+            .v = In(2),
             .past = {.k = In(3), .v = In(4), .capacity = test_case.capacity, .start = test_case.start},
-            .sink_k = In(5), .sink_v = In(6), .q_sink = test_case.q_sink ? In(7) : Rows<const double>(),
-            .scale = 0.7, .out = Contiguous(out, n.H, n.T, n.Dv), .lse = Contiguous(lse, n.H, n.T, 1)};
+            .sink_k = In(5),
+            .sink_v = In(6),
+            .q_sink = test_case.q_sink ? In(7) : Rows<const double>(),
+            .scale = 0.7,
+            .out = Contiguous(out, n.H, n.T, n.Dv),
+            .lse = Contiguous(lse, n.H, n.T, 1)};
   }
   double Loss() {
     const auto args = Args();
-    EXPECT_TRUE(WindowAttentionForwardRef(args, 0, n.B * n.G).ok());
+    EXPECT_TRUE(WindowAttentionForwardReference(args, 0, n.B * n.G).ok());
     double loss = 0;
     for (int64_t b = 0; b < n.B; ++b) {
       for (int64_t h = 0; h < n.H; ++h) {
@@ -321,7 +330,7 @@ void CheckGradients(const WindowCase& c) {
                                            .dsink_k = make(n.G, n.S, n.D),
                                            .dsink_v = make(n.G, n.S, n.Dv),
                                            .dq_sink = c.q_sink ? make(n.H, n.T, n.D) : Rows<double>()};
-  ASSERT_TRUE(WindowAttentionBackwardRef(args, grads, 0, n.B * n.G).ok());
+  ASSERT_TRUE(WindowAttentionBackwardReference(args, grads, 0, n.B * n.G).ok());
 
   const auto same = [](int64_t t) { return t; };
   const auto ring = [&](int64_t t) { return (c.start + t) % c.capacity; };
@@ -337,7 +346,8 @@ void CheckGradients(const WindowCase& c) {
 
 TEST(WindowAttentionTest, ReferenceGradientsMatchFiniteDifferences) {
   WindowCase c{.shape = {.B = 2, .H = 4, .G = 2, .T = 5, .D = 3, .Dv = 4, .W = 3, .P = 4, .S = 2, .position = 4},
-               .capacity = 5, .start = 3};
+               .capacity = 5,
+               .start = 3};
   CheckGradients(c);
   c.q_sink = true;
   CheckGradients(c);
@@ -348,7 +358,8 @@ TEST(WindowAttentionTest, ReferenceGradientsMatchFiniteDifferences) {
 // Logits of about 1e6: one key takes all the weight, and nothing overflows.
 TEST(WindowAttentionTest, HugeKeysStayFinite) {
   const WindowCase c{.shape = {.H = 2, .T = 90, .D = 64, .Dv = 64, .W = 40, .P = 10, .S = 3, .position = 60},
-                     .capacity = 10, .key_scale = 1e3};
+                     .capacity = 10,
+                     .key_scale = 1e3};
   ForEachTarget([&](const std::string&) {
     Rng rng(11);
     const WindowProblem problem(c, rng);
@@ -393,7 +404,8 @@ TEST(WindowAttentionTest, ZeroKeysGiveTheMean) {
 
 TEST(WindowAttentionTest, ValidateNamesTheMistake) {
   const WindowCase good{.shape = {.H = 4, .G = 2, .T = 3, .D = 8, .Dv = 8, .W = 2, .P = 2, .S = 2, .position = 5},
-                        .capacity = 4, .start = 3};
+                        .capacity = 4,
+                        .start = 3};
   Rng rng(13);
   const WindowProblem problem(good, rng);
   Outputs outputs(good.shape);

@@ -128,9 +128,7 @@ struct WindowProblem {
     const double key = std::max({MaxRowNorm(k), MaxRowNorm(past_k), MaxRowNorm(sink_k)});
     return query * key / std::sqrt(static_cast<double>(n.D));
   }
-  double MaxValueElement() const {
-    return std::max({MaxAbsRows(v), MaxAbsRows(past_v), MaxAbsRows(sink_v)});
-  }
+  double MaxValueElement() const { return std::max({MaxAbsRows(v), MaxAbsRows(past_v), MaxAbsRows(sink_v)}); }
   double MaxKey() const { return std::max({MaxRowNorm(k), MaxRowNorm(past_k), MaxRowNorm(sink_k)}); }
   double MaxValue() const { return std::max({MaxRowNorm(v), MaxRowNorm(past_v), MaxRowNorm(sink_v)}); }
 
