@@ -9,6 +9,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -84,8 +85,11 @@ struct Accumulators {
   HWY_INLINE float Sum(D d) const {
     return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(at[0], at[1]), hn::Add(at[2], at[3]))));
   }
+  // Lane by lane: MaxOfLanes of the EMU128 target starts from the lowest finite number and loses -inf.
   HWY_INLINE float Max(D d) const {
-    return hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(at[0], at[1]), hn::Max(at[2], at[3]))));
+    HWY_ALIGN float lanes[HWY_MAX_BYTES / sizeof(float)];
+    hn::Store(hn::Max(hn::Max(at[0], at[1]), hn::Max(at[2], at[3])), d, lanes);
+    return *std::max_element(lanes, lanes + hn::Lanes(d));
   }
 
   V at[4];
