@@ -132,7 +132,11 @@ Result<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {
 Result<AtomicFile> AtomicFile::Create(const std::string& path) {
   static std::atomic<int> counter = 0;
   struct stat info;
-  if (stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return ErrnoStatus("write", path, EISDIR);
+  if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
+    if (S_ISDIR(info.st_mode)) return ErrnoStatus("write", path, EISDIR);
+    // The rename would put a file in the place of a device or pipe.
+    return InvalidArgument(fmt::format("cannot replace {}: it is not a regular file; choose another path", path));
+  }
   while (true) {
     std::string temporary = fmt::format("{}.tmp-{}-{}", path, getpid(), counter.fetch_add(1));
     const int fd = Retry([&] { return open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });

@@ -35,7 +35,7 @@ Result<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes);
 // A new content for `path`, written under a temporary name in the same directory and put in place by Commit(). Until
 // then, and after any error, `path` is what it was before. Errors and destruction remove the temporary; only a killed
 // process leaves it (`<path>.tmp-<pid>-<n>`). If `path` is a symbolic link, the link is replaced, not what it points
-// to.
+// to; devices, pipes and directories are refused.
 class AtomicFile {
  public:
   static Result<AtomicFile> Create(const std::string& path);

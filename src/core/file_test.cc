@@ -148,6 +148,18 @@ TEST_F(FileTest, WritingIntoNothingOrOntoADirectoryFails) {
 }
 
 // A file size limit makes write() fail half-way, as a full disk does.
+TEST_F(FileTest, PipesAndDevicesAreNotReplaced) {
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  fs::create_symlink("pipe", Path("link"));
+  for (const char* name : {"pipe", "link"}) {
+    const Status status = WriteFileAtomically(Path(name), "text");
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("not a regular file"), std::string::npos) << status.message();
+  }
+  EXPECT_TRUE(fs::is_fifo(Path("pipe")));
+  EXPECT_EQ(FileCount(), 2);
+}
+
 TEST_F(FileTest, FailedWriteLeavesTheOldFile) {
   Put("a", "old");
   const int code = InChild([&] {

@@ -21,7 +21,6 @@ namespace HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-namespace vm = tensorcache::math::HWY_NAMESPACE;
 
 using DF = hn::ScalableTag<float>;
 using VF = hn::Vec<DF>;
@@ -42,7 +41,7 @@ struct Fp32Row {
   static constexpr bool kScaled = false;
   Fp32Row(const Fp32Weights& w, int64_t row) : p(w.data + row * w.stride) {}
   VF Load(DF d, int64_t k) const { return hn::LoadU(d, p + k); }
-  VF LoadTail(DF d, int64_t k, size_t count) const { return vm::LoadPartial(d, p + k, count); }
+  VF LoadTail(DF d, int64_t k, size_t count) const { return LoadPartial(d, p + k, count); }
 
   const float* p;
 };
@@ -51,7 +50,7 @@ struct Bf16Row {
   static constexpr bool kScaled = false;
   Bf16Row(const Bf16Weights& w, int64_t row) : p(w.data + row * w.stride) {}
   VF Load(DF d, int64_t k) const { return Widen(d, hn::LoadU(D16(), p + k)); }
-  VF LoadTail(DF d, int64_t k, size_t count) const { return Widen(d, vm::LoadPartial(D16(), p + k, count)); }
+  VF LoadTail(DF d, int64_t k, size_t count) const { return Widen(d, LoadPartial(D16(), p + k, count)); }
 
   using D16 = hn::Rebind<uint16_t, DF>;
   static VF Widen(DF d, hn::Vec<D16> v) {
@@ -65,7 +64,7 @@ struct Int8Row {
   static constexpr bool kScaled = true;
   Int8Row(const Int8Weights& w, int64_t row) : p(w.data + row * w.stride), scales(w.scales + row * w.scale_stride) {}
   VF Load(DF d, int64_t k) const { return Widen(d, hn::LoadU(D8(), p + k)); }
-  VF LoadTail(DF d, int64_t k, size_t count) const { return Widen(d, vm::LoadPartial(D8(), p + k, count)); }
+  VF LoadTail(DF d, int64_t k, size_t count) const { return Widen(d, LoadPartial(D8(), p + k, count)); }
 
   using D8 = hn::Rebind<int8_t, DF>;
   static VF Widen(DF d, hn::Vec<D8> v) { return hn::ConvertTo(d, hn::PromoteTo(hn::RebindToSigned<DF>(), v)); }
@@ -112,7 +111,7 @@ struct Sums {
     VF weight[R];
     for (int r = 0; r < R; ++r) weight[r] = rows[r].LoadTail(d, k, count);
     for (int m = 0; m < M; ++m) {
-      const VF xv = vm::LoadPartial(d, x[m] + k, count);
+      const VF xv = LoadPartial(d, x[m] + k, count);
       for (int r = 0; r < R; ++r) acc[r][m][1] = hn::MulAdd(weight[r], xv, acc[r][m][1]);
     }
   }
@@ -248,7 +247,7 @@ void Widen(const Weights& w, int64_t in, int64_t begin, int64_t end, float* out)
       for (; k + N <= group_end; k += N) hn::StoreU(hn::Mul(row.Load(d, k), scale), d, out + k);
       if (k < group_end) {
         const size_t count = static_cast<size_t>(group_end - k);
-        vm::StorePartial(hn::Mul(row.LoadTail(d, k, count), scale), d, out + k, count);
+        StorePartial(hn::Mul(row.LoadTail(d, k, count), scale), d, out + k, count);
         k = group_end;
       }
     }

@@ -16,7 +16,6 @@ namespace HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-namespace vm = tensorcache::math::HWY_NAMESPACE;
 
 using DF = hn::ScalableTag<float>;
 using VF = hn::Vec<DF>;
@@ -28,17 +27,17 @@ struct Value {
 
 // The functions of a gate: f(a) alone, and with its slope.
 struct Silu {
-  static HWY_INLINE VF F(DF d, VF a) { return hn::Mul(a, vm::Sigmoid(d, a).value); }
+  static HWY_INLINE VF F(DF d, VF a) { return hn::Mul(a, Sigmoid(d, a).value); }
   static HWY_INLINE Value Both(DF d, VF a) {
-    const auto s = vm::Sigmoid(d, a);
+    const auto s = Sigmoid(d, a);
     return {hn::Mul(a, s.value), hn::MulAdd(a, s.slope, s.value)};
   }
 };
 
 struct Gelu {
-  static HWY_INLINE VF F(DF d, VF a) { return hn::Mul(a, vm::NormalDistribution(d, a).distribution); }
+  static HWY_INLINE VF F(DF d, VF a) { return hn::Mul(a, NormalDistribution(d, a).distribution); }
   static HWY_INLINE Value Both(DF d, VF a) {
-    const auto p = vm::NormalDistribution(d, a);
+    const auto p = NormalDistribution(d, a);
     return {hn::Mul(a, p.distribution), hn::MulAdd(a, p.density, p.distribution)};
   }
 };
@@ -52,14 +51,14 @@ struct GeluTanh {
   static HWY_INLINE VF F(DF d, VF a) {
     const VF c = Clamp(d, a);
     const VF u2 = hn::Mul(c, hn::MulAdd(hn::Mul(c, c), hn::Set(d, kCubic), hn::Set(d, kLinear)));
-    return hn::Mul(a, vm::Sigmoid(d, u2).value);
+    return hn::Mul(a, Sigmoid(d, u2).value);
   }
   static HWY_INLINE Value Both(DF d, VF a) {
     const VF c = Clamp(d, a);
     const VF square = hn::Mul(c, c);
     const VF u2 = hn::Mul(c, hn::MulAdd(square, hn::Set(d, kCubic), hn::Set(d, kLinear)));
     const VF du2 = hn::MulAdd(square, hn::Set(d, 3 * kCubic), hn::Set(d, kLinear));
-    const auto s = vm::Sigmoid(d, u2);
+    const auto s = Sigmoid(d, u2);
     return {hn::Mul(a, s.value), hn::MulAdd(hn::Mul(c, du2), s.slope, s.value)};
   }
 };
@@ -71,12 +70,12 @@ void ForwardRows(const GateArgs& args) {
     const float* a = args.a + row * args.a_stride;
     float* y = args.y + row * args.y_stride;
     if (args.b == nullptr) {
-      vm::ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
+      ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
         access.Store(Function::F(d, access.Load(d, a + i)), d, y + i);
       });
     } else {
       const float* b = args.b + row * args.b_stride;
-      vm::ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
+      ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
         access.Store(hn::Mul(Function::F(d, access.Load(d, a + i)), access.Load(d, b + i)), d, y + i);
       });
     }
@@ -91,14 +90,14 @@ void BackwardRows(const GateBackwardArgs& args) {
     const float* dy = args.dy + row * args.dy_stride;
     float* da = args.da + row * args.da_stride;
     if (args.b == nullptr) {
-      vm::ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
+      ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
         const Value v = Function::Both(d, access.Load(d, a + i));
         access.Store(hn::Mul(access.Load(d, dy + i), v.slope), d, da + i);
       });
     } else {
       const float* b = args.b + row * args.b_stride;
       float* db = args.db + row * args.db_stride;
-      vm::ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
+      ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
         const Value v = Function::Both(d, access.Load(d, a + i));
         const VF dyv = access.Load(d, dy + i);
         const VF db_value = hn::Mul(dyv, v.f);

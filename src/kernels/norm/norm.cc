@@ -21,11 +21,10 @@ namespace HWY_NAMESPACE {
 namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
-namespace vm = tensorcache::math::HWY_NAMESPACE;
 
 using DF = hn::ScalableTag<float>;
 using VF = hn::Vec<DF>;
-using Accumulators = vm::Accumulators<DF>;
+using Accumulators = Accumulators<DF>;
 
 // h = ((x - mean) - correction) r
 struct Statistics {
@@ -44,12 +43,12 @@ struct Statistics {
 Statistics LayerStatistics(DF d, const float* x, int64_t width, float eps) {
   const float n = static_cast<float>(width);
   Accumulators sum(d, 0);
-  vm::ForEachVector(d, width, [&](auto access, int64_t i, auto slot) HWY_ATTR {
+  ForEachVector(d, width, [&](auto access, int64_t i, auto slot) HWY_ATTR {
     sum.at[slot] = hn::Add(sum.at[slot], access.Load(d, x + i));
   });
   const float mean = sum.Sum(d) / n;
   Accumulators first(d, 0), second(d, 0);
-  vm::ForEachVector(d, width, [&](auto access, int64_t i, auto slot) HWY_ATTR {
+  ForEachVector(d, width, [&](auto access, int64_t i, auto slot) HWY_ATTR {
     const VF centred = access.Keep(d, hn::Sub(access.Load(d, x + i), hn::Set(d, mean)), 0);
     first.at[slot] = hn::Add(first.at[slot], centred);
     second.at[slot] = hn::MulAdd(centred, centred, second.at[slot]);
@@ -61,7 +60,7 @@ Statistics LayerStatistics(DF d, const float* x, int64_t width, float eps) {
 
 Statistics RmsStatistics(DF d, const float* x, int64_t width, float eps) {
   Accumulators square(d, 0);
-  vm::ForEachVector(d, width, [&](auto access, int64_t i, auto slot) HWY_ATTR {
+  ForEachVector(d, width, [&](auto access, int64_t i, auto slot) HWY_ATTR {
     const VF v = access.Load(d, x + i);
     square.at[slot] = hn::MulAdd(v, v, square.at[slot]);
   });
@@ -75,12 +74,12 @@ void LayerNormRows(const NormArgs& args) {
     float* y = args.y + row * args.y_stride;
     const Statistics s = LayerStatistics(d, x, args.width, args.eps);
     if (args.bias != nullptr) {
-      vm::ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
+      ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
         const VF h = s.Normalise(d, access.Load(d, x + i));
         access.Store(hn::MulAdd(h, access.Load(d, args.weight + i), access.Load(d, args.bias + i)), d, y + i);
       });
     } else {
-      vm::ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
+      ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
         access.Store(hn::Mul(s.Normalise(d, access.Load(d, x + i)), access.Load(d, args.weight + i)), d, y + i);
       });
     }
@@ -93,7 +92,7 @@ void RmsNormRows(const NormArgs& args) {
     const float* x = args.x + row * args.x_stride;
     float* y = args.y + row * args.y_stride;
     const VF r = hn::Set(d, RmsStatistics(d, x, args.width, args.eps).r);
-    vm::ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
+    ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
       access.Store(hn::Mul(hn::Mul(access.Load(d, x + i), r), access.Load(d, args.weight + i)), d, y + i);
     });
   }
@@ -110,7 +109,7 @@ void BackwardRow(DF d, const NormBackwardArgs& args, int64_t row) {
       kCentred ? LayerStatistics(d, x, args.width, args.eps) : RmsStatistics(d, x, args.width, args.eps);
 
   Accumulators sum_g(d, 0), sum_gh(d, 0);
-  vm::ForEachVector(d, args.width, [&](auto access, int64_t i, auto slot) HWY_ATTR {
+  ForEachVector(d, args.width, [&](auto access, int64_t i, auto slot) HWY_ATTR {
     const VF h = s.Normalise(d, access.Load(d, x + i));
     const VF dyv = access.Load(d, dy + i);
     const VF g = hn::Mul(dyv, access.Load(d, args.weight + i));
@@ -125,7 +124,7 @@ void BackwardRow(DF d, const NormBackwardArgs& args, int64_t row) {
   });
   const VF mean_g = hn::Set(d, sum_g.Sum(d) / n);
   const VF mean_gh = hn::Set(d, sum_gh.Sum(d) / n);
-  vm::ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
+  ForEachVector(d, args.width, [&](auto access, int64_t i, auto) HWY_ATTR {
     const VF h = s.Normalise(d, access.Load(d, x + i));
     VF g = hn::Mul(access.Load(d, dy + i), access.Load(d, args.weight + i));
     if constexpr (kCentred) g = hn::Sub(g, mean_g);
@@ -152,7 +151,7 @@ void ShareAmongInfinite(float* x, int64_t length) {
 void SoftmaxRow(DF d, float* x, int64_t length) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   Accumulators maxima(d, -kInf);
-  vm::ForEachVector(d, length, [&](auto access, int64_t i, auto slot) HWY_ATTR {
+  ForEachVector(d, length, [&](auto access, int64_t i, auto slot) HWY_ATTR {
     maxima.at[slot] = hn::Max(maxima.at[slot], access.Keep(d, access.Load(d, x + i), -kInf));
   });
   const float largest = maxima.Max(d);
@@ -163,13 +162,13 @@ void SoftmaxRow(DF d, float* x, int64_t length) {
   }
 
   Accumulators sum(d, 0);
-  vm::ForEachVector(d, length, [&](auto access, int64_t i, auto slot) HWY_ATTR {
+  ForEachVector(d, length, [&](auto access, int64_t i, auto slot) HWY_ATTR {
     const VF p = ExpNonPositive(d, hn::Sub(access.Load(d, x + i), hn::Set(d, largest)));
     access.Store(p, d, x + i);
     sum.at[slot] = hn::Add(sum.at[slot], access.Keep(d, p, 0));
   });
   const VF scale = hn::Set(d, 1 / sum.Sum(d));
-  vm::ForEachVector(d, length, [&](auto access, int64_t i, auto) HWY_ATTR {
+  ForEachVector(d, length, [&](auto access, int64_t i, auto) HWY_ATTR {
     access.Store(hn::Mul(access.Load(d, x + i), scale), d, x + i);
   });
 }

@@ -14,7 +14,7 @@
 #include "kernels/simd/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tensorcache::math {
+namespace tensorcache {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -52,7 +52,7 @@ struct SigmoidPair {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE SigmoidPair<V> Sigmoid(D d, V x) {
   const V one = hn::Set(d, 1.0f);
-  const V e = tensorcache::HWY_NAMESPACE::ExpNonPositive(d, hn::Neg(hn::Abs(x)));
+  const V e = ExpNonPositive(d, hn::Neg(hn::Abs(x)));
   const V large = hn::Div(one, hn::Add(one, e));  // sigmoid(|x|)
   const V small = hn::Mul(e, large);              // sigmoid(-|x|)
   return {hn::IfThenElse(hn::Lt(x, hn::Zero(d)), small, large), hn::Mul(large, small)};
@@ -72,7 +72,7 @@ template <class D, class V = hn::Vec<D>>
 HWY_INLINE NormalPair<V> NormalDistribution(D d, V x) {
   const V one = hn::Set(d, 1.0f);
   const V a = hn::Abs(x);
-  const V e = tensorcache::HWY_NAMESPACE::ExpNonPositive(d, hn::Mul(hn::Mul(a, a), hn::Set(d, -0.5f)));
+  const V e = ExpNonPositive(d, hn::Mul(hn::Mul(a, a), hn::Set(d, -0.5f)));
   const V t = hn::Div(one, hn::MulAdd(a, hn::Set(d, 0.212132034f), one));
   V p = hn::MulAdd(hn::Set(d, -0.129457861f), t, hn::Set(d, 0.485221475f));
   p = hn::MulAdd(p, t, hn::Set(d, -0.511508405f));
@@ -88,7 +88,7 @@ HWY_INLINE NormalPair<V> NormalDistribution(D d, V x) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace tensorcache::math
+}  // namespace tensorcache
 HWY_AFTER_NAMESPACE();
 
 #endif  // TENSORCACHE_KERNELS_SIMD_MATH_INL_H_

@@ -16,7 +16,7 @@
 #include "kernels/simd/math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace tensorcache::math {
+namespace tensorcache {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -96,7 +96,7 @@ struct Accumulators {
 };
 
 }  // namespace HWY_NAMESPACE
-}  // namespace tensorcache::math
+}  // namespace tensorcache
 HWY_AFTER_NAMESPACE();
 
 #endif  // TENSORCACHE_KERNELS_SIMD_ROW_INL_H_
