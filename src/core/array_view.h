@@ -23,7 +23,9 @@ class ArrayView {
   }
   // Contiguous, row-major.
   ArrayView(T* data, const Dims& sizes) : ArrayView(data, sizes, ContiguousStrides(sizes)) {}
-  operator ArrayView<const T, Rank>() const { return {data_, sizes_, strides_}; }
+  operator ArrayView<const T, Rank>() const {  // NOLINT(google-explicit-constructor)
+    return {data_, sizes_, strides_};
+  }
 
   T* data() const { return data_; }
   int64_t size(int dim) const { return sizes_[CheckedDim(dim)]; }
