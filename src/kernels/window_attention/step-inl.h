@@ -74,9 +74,21 @@ HWY_INLINE void StoreSums4(Tag d, V a, V b, V c, V e, float* to) {
 #endif
 }
 
+// A block of keys and values: number i is row i / 4 of stream i % 4. Consecutive rows are four streams one row apart.
+// From memory, four streams far apart are read faster: prefetchers follow each of them.
+struct StepKeys {
+  const float* k;
+  const float* v;
+  int64_t k_row, k_stream;  // strides
+  int64_t v_row, v_stream;
+  int64_t count;
+
+  const float* K(int64_t i) const { return k + (i / 4) * k_row + (i % 4) * k_stream; }
+};
+
 // weights[r, i] = q_r . k_i for kHeads heads and `count` keys.
 template <class Tag, int kHeads>
-HWY_INLINE void StepDots(const RowVectors<Tag>& row, const float* q, int64_t q_row, const wa::KeyRun& keys,
+HWY_INLINE void StepDots(const RowVectors<Tag>& row, const float* q, int64_t q_row, const StepKeys& keys,
                          float* weights) {
   const Tag d;
   using V = hn::Vec<Tag>;
@@ -84,7 +96,7 @@ HWY_INLINE void StepDots(const RowVectors<Tag>& row, const float* q, int64_t q_r
     // Past the end the last key stands in; what it gives is overwritten or masked.
     const float* k[4];
 #pragma GCC unroll 4
-    for (int64_t j = 0; j < 4; ++j) k[j] = keys.k + std::min(i + j, keys.count - 1) * keys.k_row;
+    for (int64_t j = 0; j < 4; ++j) k[j] = keys.K(std::min(i + j, keys.count - 1));
     V sum[kHeads][4];
 #pragma GCC unroll 4
     for (int r = 0; r < kHeads; ++r) sum[r][0] = sum[r][1] = sum[r][2] = sum[r][3] = hn::Zero(d);
@@ -103,7 +115,7 @@ HWY_INLINE void StepDots(const RowVectors<Tag>& row, const float* q, int64_t q_r
     }
 #pragma GCC unroll 4
     for (int r = 0; r < kHeads; ++r) {
-      StoreSums4(d, sum[r][0], sum[r][1], sum[r][2], sum[r][3], weights + r * wa::kKeys + i);
+      StoreSums4(d, sum[r][0], sum[r][1], sum[r][2], sum[r][3], weights + r * wa::kStepKeys + i);
     }
   }
 }
@@ -111,7 +123,7 @@ HWY_INLINE void StepDots(const RowVectors<Tag>& row, const float* q, int64_t q_r
 // out[r] = correction_r out[r] + sum_i weights[r, i] v_i for kHeads heads, kVectors vectors from the c-th.
 template <class Tag, int kHeads, int kVectors>
 HWY_INLINE void StepValues(const RowVectors<Tag>& row, int64_t c, const float* weights, const float* correction,
-                           const wa::KeyRun& keys, float* out, int64_t out_row) {
+                           const StepKeys& keys, float* out, int64_t out_row) {
   const Tag d;
   using V = hn::Vec<Tag>;
   V sum[kHeads][kVectors];
@@ -126,18 +138,23 @@ HWY_INLINE void StepValues(const RowVectors<Tag>& row, int64_t c, const float* w
       sum[r][n] = hn::Mul(factor, hn::LoadU(d, out + r * out_row + (c + n) * row.lanes));
     }
   }
-  const float* v = keys.v;
-  for (int64_t i = 0; i < keys.count; ++i, v += keys.v_row) {
+  const auto add = [&](int64_t i, const float* HWY_RESTRICT v) HWY_ATTR {
     V values[kVectors];
 #pragma GCC unroll 4
     for (int n = 0; n < kVectors; ++n) values[n] = hn::LoadU(d, v + offset[n]);
 #pragma GCC unroll 4
     for (int r = 0; r < kHeads; ++r) {
-      const V weight = hn::Set(d, weights[r * wa::kKeys + i]);
+      const V weight = hn::Set(d, weights[r * wa::kStepKeys + i]);
 #pragma GCC unroll 4
       for (int n = 0; n < kVectors; ++n) sum[r][n] = hn::MulAdd(weight, values[n], sum[r][n]);
     }
+  };
+  const float* v = keys.v;
+  int64_t i = 0;
+  for (; i + 4 <= keys.count; i += 4, v += keys.v_row) {
+    for (int64_t j = 0; j < 4; ++j) add(i + j, v + j * keys.v_stream);
   }
+  for (; i < keys.count; ++i, v += keys.v_stream) add(i, v);
 #pragma GCC unroll 4
   for (int r = 0; r < kHeads; ++r) {
 #pragma GCC unroll 4
@@ -147,17 +164,17 @@ HWY_INLINE void StepValues(const RowVectors<Tag>& row, int64_t c, const float* w
 
 // One block of keys for heads [r, r + kHeads).
 template <class Tag, int kHeads>
-HWY_NOINLINE void StepBlock(const WindowAttentionShape& shape, const wa::KeyRun& keys, const wa::StepScratch& s,
+HWY_NOINLINE void StepBlock(const WindowAttentionShape& shape, const StepKeys& keys, const wa::StepScratch& s,
                             int64_t r) {
   const int64_t q_row = TilePadded(shape.D), out_row = TilePadded(shape.Dv);
-  float* weights = s.weights + r * wa::kKeys;
+  float* weights = s.weights + r * wa::kStepKeys;
   StepDots<Tag, kHeads>(RowVectors<Tag>(shape.D), s.q + r * q_row, q_row, keys, weights);
 
   const TileTag d;
   const int64_t step = static_cast<int64_t>(hn::Lanes(d));
   const int64_t padded = TilePadded(keys.count);
   for (int64_t h = 0; h < kHeads; ++h) {
-    float* row = weights + h * wa::kKeys;
+    float* row = weights + h * wa::kStepKeys;
     std::fill(row + keys.count, row + padded, -std::numeric_limits<float>::infinity());
     auto max = hn::Set(d, s.max[r + h]);
     for (int64_t i = 0; i < padded; i += step) max = hn::Max(max, hn::LoadU(d, row + i));
@@ -185,18 +202,31 @@ HWY_NOINLINE void StepBlock(const WindowAttentionShape& shape, const wa::KeyRun&
   }
 }
 
-// Keys in blocks of kKeys; within a block all heads, so that its values are still in the first-level cache for the
-// later ones.
+// All heads on one block.
+template <class Tag>
+inline void StepHeads(const WindowAttentionShape& shape, const StepKeys& keys, const wa::StepScratch& s) {
+  int64_t r = 0;
+  for (; r + kStepHeads <= s.R; r += kStepHeads) StepBlock<Tag, kStepHeads>(shape, keys, s, r);
+  for (; r < s.R; ++r) StepBlock<Tag, 1>(shape, keys, s, r);
+}
+
+// Keys in blocks of at most kStepKeys, each in quarters as four streams; then the up to three rows that are left over.
 template <class Tag>
 inline void StepRun(const WindowAttentionShape& shape, const wa::KeyRun& run, const wa::StepScratch& s) {
-  for (int64_t first = 0; first < run.count; first += wa::kKeys) {
-    wa::KeyRun keys = run;
-    keys.k += first * run.k_row;
-    keys.v += first * run.v_row;
-    keys.count = std::min(wa::kKeys, run.count - first);
-    int64_t r = 0;
-    for (; r + kStepHeads <= s.R; r += kStepHeads) StepBlock<Tag, kStepHeads>(shape, keys, s, r);
-    for (; r < s.R; ++r) StepBlock<Tag, 1>(shape, keys, s, r);
+  const int64_t quarter = run.count / 4;
+  for (int64_t first = 0; first < quarter; first += wa::kStepKeys / 4) {
+    const int64_t rows = std::min(wa::kStepKeys / 4, quarter - first);
+    StepHeads<Tag>(shape,
+                   {run.k + first * run.k_row, run.v + first * run.v_row, run.k_row, quarter * run.k_row, run.v_row,
+                    quarter * run.v_row, 4 * rows},
+                   s);
+  }
+  const int64_t rest = run.count - 4 * quarter;
+  if (rest > 0) {
+    StepHeads<Tag>(shape,
+                   {run.k + 4 * quarter * run.k_row, run.v + 4 * quarter * run.v_row, 4 * run.k_row, run.k_row,
+                    4 * run.v_row, run.v_row, rest},
+                   s);
   }
 }
 

@@ -15,9 +15,10 @@
 
 namespace tensorcache::window_attention {
 
-inline constexpr int64_t kLanes = 64;     // queries of a tile
-inline constexpr int64_t kKeys = 64;      // keys of an interior tile
-inline constexpr int64_t kEdgeKeys = 16;  // keys of a tile that the mask cuts
+inline constexpr int64_t kLanes = 64;      // queries of a tile
+inline constexpr int64_t kKeys = 64;       // keys of an interior tile
+inline constexpr int64_t kStepKeys = 256;  // keys of a block of the decode step
+inline constexpr int64_t kEdgeKeys = 16;   // keys of a tile that the mask cuts
 
 // Consecutive keys at a constant stride.
 struct KeyRun {
@@ -175,7 +176,7 @@ struct StepScratch {
       : R(shape.H / shape.G),
         q(carve.Take(R * TilePadded(shape.D))),
         out(carve.Take(R * TilePadded(shape.Dv))),
-        weights(carve.Take(R * kKeys)),
+        weights(carve.Take(R * kStepKeys)),
         max(carve.Take(R)),
         sum(carve.Take(R)),
         correction(carve.Take(R)) {}
@@ -183,7 +184,7 @@ struct StepScratch {
   int64_t R;
   float* q;                       // (R, D padded), scaled
   float* out;                     // (R, Dv padded), not yet divided by the sum
-  float* weights;                 // (R, kKeys)
+  float* weights;                 // (R, kStepKeys)
   float *max, *sum, *correction;  // (R)
 };
 
