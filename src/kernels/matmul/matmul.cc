@@ -9,7 +9,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/matmul/matmul.cc"
-#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
@@ -140,11 +139,12 @@ struct Sums {
 // at page ends, not so much that lines are evicted before their turn.
 constexpr int64_t kPrefetchBytes = 512;
 
-// Fetches the lines of p[0, count), kPrefetchBytes later. Touches nothing: p may point past the weights.
+// Fetches the lines of p[0, count), kPrefetchBytes later, for one use: weights pass through the first-level cache without
+// pushing x out of it. Touches nothing: p may point past the weights.
 template <class T>
 HWY_INLINE void PrefetchAhead(const T* p, int64_t count) {
   const char* bytes = reinterpret_cast<const char*>(p) + kPrefetchBytes;
-  for (int64_t i = 0; i < count * static_cast<int64_t>(sizeof(T)); i += 64) hwy::Prefetch(bytes + i);
+  for (int64_t i = 0; i < count * static_cast<int64_t>(sizeof(T)); i += 64) __builtin_prefetch(bytes + i, 0, 0);
 }
 
 // y of the R weight rows row, row + step, ... and M tokens from `token` on.
@@ -189,10 +189,8 @@ void Tile(const Weights& w, const LinearArgs& args, int64_t row, int64_t step, i
 // accumulators fit the registers: 32 of them with vectors of 64 bytes, mostly 16 with shorter ones.
 constexpr int64_t kMaxPart = 3;
 constexpr int kSomeRows = HWY_CAP_GE512 ? 4 : 2;
-// One token: four rows are enough while x stays in the first cache level. Longer ones are fetched again for each group
-// of rows, so those groups are larger.
-constexpr int kManyRows = HWY_CAP_GE512 ? 8 : 4;
-constexpr int64_t kLongRow = 2048;
+// One token: four rows, so four streams from memory.
+constexpr int kStreams = 4;
 // Weights that stay in the second cache level while each part of the tokens passes over them.
 constexpr int64_t kBlockBytes = 128 * 1024;
 
@@ -208,9 +206,7 @@ void RunRows(const Weights& w, const LinearArgs& args, int64_t begin, int64_t en
 template <class Weights>
 void RowsOfPart(const Weights& w, const LinearArgs& args, int64_t begin, int64_t end, int64_t token, int64_t tokens) {
   switch (tokens) {
-    case 1:
-      if (args.in > kLongRow) return RunRows<kManyRows, 1>(w, args, begin, end, token);
-      return RunRows<4, 1>(w, args, begin, end, token);
+    case 1: return RunRows<kStreams, 1>(w, args, begin, end, token);
     case 2: return RunRows<kSomeRows, 2>(w, args, begin, end, token);
     case 3: return RunRows<kSomeRows, 3>(w, args, begin, end, token);
     default: TC_CHECK(false);
