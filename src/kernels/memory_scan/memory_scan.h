@@ -102,8 +102,12 @@ struct MemoryStepArgs {
   int64_t B = 1, H = 1, G = 1, Dk = 0, Dv = 0;
   WriteRule rule = WriteRule::kOuter;
   MemoryWrites<const float> evicted;  // (B, G, 1, *); a null k means that nothing is evicted: read only
-  Rows<const float> q;                // (B, H, 1, Dk); null means that nothing is read
-  Rows<float> state;                  // (B, G, Dk, Dv), updated in place
+  // (B, G, 1, Dv), delta only, optional: k A for the evicted key. A caller that knows which key is evicted next (the
+  // oldest one left in its ring) has this from the step before, by reading with that key as one more query of the head;
+  // the step then looks at A once instead of twice.
+  Rows<const float> predicted;
+  Rows<const float> q;  // (B, H, 1, Dk); null means that nothing is read
+  Rows<float> state;    // (B, G, Dk, Dv), updated in place
   // (B, G), optional: A is scale * state. A step then decays the scale instead of every number of the state, and folds it
   // into the state when it gets small: a third less arithmetic. Starts at 1; FoldMemoryScale makes the state plain again.
   Rows<float> scale;

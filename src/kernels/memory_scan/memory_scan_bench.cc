@@ -86,29 +86,45 @@ void BenchScan(Driver& driver) {
   }
 }
 
-// One decode step over `heads` states: the states stay in the cache level that holds them all.
-void BenchStep(Driver& driver, int64_t heads, int64_t D, WriteRule rule, const char* level) {
+// One decode step over `heads` states: the states stay in the cache level that holds them all. `carry_prediction`: the
+// delta rule reads with the next key too and gets its k A from the step before.
+struct StepCase {
+  int64_t heads;
+  int64_t D;
+  WriteRule rule;
+  const char* level;
+  bool carry_prediction = false;
+};
+
+void BenchStep(Driver& driver, const StepCase& c) {
+  const int64_t heads = c.heads, D = c.D;
   // (heads, D, D), aligned to cache lines as a runtime would keep it.
   const auto state = hwy::AllocateAligned<float>(static_cast<size_t>(heads * D * D));
   const Rows<float> rows{.data = state.get(), .batch = 0, .head = D * D, .token = D};
   std::fill_n(rows.data, heads * D * D, 0.01f);
-  const ScanProblem<float> p =
-      RandomScanProblem({.H = heads, .G = heads, .T = 1, .Dk = D, .Dv = D, .rule = rule}, {}, 4);
-  RowBuffer reads(1, heads, 1, D, 0);
+  const int64_t queries = c.carry_prediction ? 2 * heads : heads;
+  ScanProblem<float> p = RandomScanProblem({.H = queries, .G = heads, .T = 1, .Dk = D, .Dv = D, .rule = c.rule}, {}, 4);
+  RowBuffer reads(1, queries, 1, D, 0);
+  reads.ForEach([](float& x) { x = 0; });
+  std::vector<float> scale(static_cast<size_t>(heads), 1.0f);
   MemoryStepArgs args;
-  args.H = args.G = heads;
+  args.H = queries;
+  args.G = heads;
   args.Dk = args.Dv = D;
-  args.rule = rule;
+  args.rule = c.rule;
   args.evicted = p.Writes();
   args.q = p.q.crows();
-  std::vector<float> scale(static_cast<size_t>(heads), 1.0f);
   args.state = rows;
   args.scale = {.data = scale.data(), .head = 1};
   args.reads = reads.rows();
+  if (c.carry_prediction) {
+    for (int64_t h = 0; h < heads; ++h) std::copy_n(p.k.Row(0, h, 0), D, p.q.Row(0, 2 * h + 1, 0));
+    args.predicted = {.data = reads.Row(0, 1, 0), .head = 2 * D};
+  }
   driver.AddRatioRow(
       {.op = "memory_scan step",
-       .shape = fmt::format("{} D={} {} heads, {:.3g} MB ({})", Name(rule), D, heads,
-                            static_cast<double>(heads * D * D) * 4e-6, level),
+       .shape = fmt::format("{}{} D={} {} heads ({})", Name(c.rule), c.carry_prediction ? ", carried" : "", D, heads,
+                            c.level),
        .limit = "read+write of A",
        .goal = 1.5},
       [&] { MemoryStep(args, 0, heads); }, [&] { RunReadWrite(rows.data, heads * D * D); });
@@ -118,15 +134,17 @@ void BenchStep(Driver& driver, int64_t heads, int64_t D, WriteRule rule, const c
 
 void BenchMemoryScan(Driver& driver) {
   BenchScan(driver);
-  BenchStep(driver, 1, 64, WriteRule::kOuter, "L1");
-  BenchStep(driver, 32, 64, WriteRule::kOuter, "L2");
-  BenchStep(driver, 144, 64, WriteRule::kOuter, "L3");
-  BenchStep(driver, 4096, 64, WriteRule::kOuter, "memory");
-  BenchStep(driver, 64, 128, WriteRule::kOuter, "L3");
+  BenchStep(driver, {1, 64, WriteRule::kOuter, "L1"});
+  BenchStep(driver, {32, 64, WriteRule::kOuter, "L2"});
+  BenchStep(driver, {144, 64, WriteRule::kOuter, "L3"});
+  BenchStep(driver, {4096, 64, WriteRule::kOuter, "memory"});
+  BenchStep(driver, {64, 128, WriteRule::kOuter, "L3"});
   for (const WriteRule rule : {WriteRule::kDelta, WriteRule::kWedge}) {
-    BenchStep(driver, 144, 64, rule, "L3");
-    BenchStep(driver, 4096, 64, rule, "memory");
+    BenchStep(driver, {144, 64, rule, "L3"});
+    BenchStep(driver, {4096, 64, rule, "memory"});
   }
+  BenchStep(driver, {144, 64, WriteRule::kDelta, "L3", true});
+  BenchStep(driver, {4096, 64, WriteRule::kDelta, "memory", true});
 }
 
 }  // namespace tensorcache::bench

@@ -36,6 +36,7 @@ class Stream {
         ring_g_(s_.B, s_.G, capacity_, 1, pad),
         ring_b_(s_.B, s_.G, capacity_, 1, pad),
         scale_(s_.B, s_.G, 1, 1, pad),
+        predicted_(s_.B, s_.G, 1, s_.Dv, pad),
         lazy_decay_(lazy_decay) {
     state_.ForEach([](float& x) { x = 0; });
     scale_.ForEach([](float& x) { x = 1; });
@@ -43,6 +44,7 @@ class Stream {
 
   void Block(int64_t begin, int64_t end) {
     Fold();
+    has_prediction_ = false;
     MemoryScanForwardArgs<float> args;
     args.shape = s_;
     args.shape.T = end - begin;
@@ -70,8 +72,42 @@ class Stream {
     args.state = state_.rows();
     if (lazy_decay_) args.scale = scale_.rows();
     args.reads = From(reads_.rows(), t);
-    MemoryStep(args, 0, s_.B * s_.G);
+    if (s_.rule == WriteRule::kDelta && lazy_decay_ && s_.lag > 1 && count_ == s_.lag) {
+      StepWithPrediction(args, (start_ + 1) % capacity_);
+    } else {
+      MemoryStep(args, 0, s_.B * s_.G);
+      has_prediction_ = false;
+    }
     Push(t);
+  }
+
+  // The same step; reads with the ring's row `next`, which is evicted next, as one more query of each group, and uses what
+  // the step before has read that way.
+  void StepWithPrediction(MemoryStepArgs args, int64_t next) {
+    const int64_t R = s_.H / s_.G;
+    RowBuffer q(s_.B, s_.G * (R + 1), 1, s_.Dk), reads(s_.B, s_.G * (R + 1), 1, s_.Dv);
+    for (int64_t b = 0; b < s_.B; ++b) {
+      for (int64_t g = 0; g < s_.G; ++g) {
+        for (int64_t r = 0; r < R; ++r) {
+          std::copy_n(args.q.At(b, g * R + r, 0), s_.Dk, q.Row(b, g * (R + 1) + r, 0));
+        }
+        std::copy_n(ring_k_.Row(b, g, next), s_.Dk, q.Row(b, g * (R + 1) + R, 0));
+      }
+    }
+    if (has_prediction_) args.predicted = predicted_.crows();
+    const Rows<float> wanted = args.reads;
+    args.H = s_.G * (R + 1);
+    args.q = q.crows();
+    args.reads = reads.rows();
+    MemoryStep(args, 0, s_.B * s_.G);
+    for (int64_t b = 0; b < s_.B; ++b) {
+      for (int64_t g = 0; g < s_.G; ++g) {
+        for (int64_t r = 0; r < R; ++r)
+          std::copy_n(reads.Row(b, g * (R + 1) + r, 0), s_.Dv, wanted.At(b, g * R + r, 0));
+        std::copy_n(reads.Row(b, g * (R + 1) + R, 0), s_.Dv, predicted_.Row(b, g, 0));
+      }
+    }
+    has_prediction_ = true;
   }
 
   void Fold() {
@@ -126,7 +162,8 @@ class Stream {
   const ScanProblem<float>& p_;
   MemoryScanShape s_;
   int64_t capacity_, start_ = 0, count_ = 0;
-  RowBuffer state_, reads_, ring_k_, ring_v_, ring_g_, ring_b_, scale_;
+  RowBuffer state_, reads_, ring_k_, ring_v_, ring_g_, ring_b_, scale_, predicted_;
+  bool has_prediction_ = false;
   bool lazy_decay_;
 };
 

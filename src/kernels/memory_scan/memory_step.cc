@@ -1,6 +1,7 @@
 // The decode step of memory_scan: a strip of columns at a time, so that A passes through the core once.
 //
-// The delta rule must know k A before it can write: it looks at its strip twice, the second time in L1.
+// The delta rule must know k A before it can write: it looks at its strip twice, the second time in L1, unless the caller
+// gives k A.
 //
 // With a scale s per head (A = s S, S stored) a decay changes s alone: S' = S + (b / s') k^T u with s' = exp(g) s. That
 // saves one of three multiplications an element, which is what the step waits for while A is in the cache.
@@ -35,6 +36,7 @@ struct StepItem {
   float new_scale;  // A = new_scale * state', after
   const float* k;   // null: nothing is written
   const float* v;
+  const float* predicted;  // delta: k A, or null; kOuter writes v - predicted
   float* state;
   int64_t row;      // stride of the state's rows
   int64_t to_next;  // from this state to the next item's, 0 for the last
@@ -71,6 +73,9 @@ HWY_INLINE void Strip(const StepItem& item, const StepReads& reads, int64_t j, T
   V u[NV], k_row[NV], value[NV];
   if constexpr (kWrite != StepWrite::kNone) {
     for (int n = 0; n < NV; ++n) u[n] = hn::LoadU(d, v + j + n * lanes);
+  }
+  if (kWrite == StepWrite::kOuter && item.predicted != nullptr) {
+    for (int n = 0; n < NV; ++n) u[n] = hn::Sub(u[n], hn::LoadU(d, item.predicted + j + n * lanes));
   }
   if constexpr (kWrite == StepWrite::kWedge) {
     for (int n = 0; n < NV; ++n) k_row[n] = hn::Mul(strength, hn::LoadU(d, k + j + n * lanes));
@@ -167,7 +172,7 @@ void StepOne(const StepItem& item, StepReads reads, int64_t heads) {
     const int64_t group = std::min(heads, kStepHeads);
     if (!write) {
       ReadGroup<StepWrite::kNone, false>(item, reads, group);
-    } else if (item.rule == WriteRule::kOuter) {
+    } else if (item.rule == WriteRule::kOuter || item.predicted != nullptr) {
       WriteGroup<StepWrite::kOuter>(item, reads, group);
     } else if (item.rule == WriteRule::kWedge) {
       WriteGroup<StepWrite::kWedge>(item, reads, group);
@@ -208,6 +213,7 @@ void StepItems(const MemoryStepArgs& args, int64_t begin, int64_t end) {
     if (args.evicted.k) {
       item.k = args.evicted.k.At(b, g, 0);
       item.v = args.evicted.v.At(b, g, 0);
+      if (args.rule == WriteRule::kDelta && args.predicted) item.predicted = args.predicted.At(b, g, 0);
       const hn::CappedTag<float, 1> one;
       const float decay = hn::GetLane(ExpNonPositive(one, hn::Set(one, *args.evicted.log_decay.At(b, g, 0))));
       SetScales(decay, *args.evicted.write_strength.At(b, g, 0), scale, &item);
