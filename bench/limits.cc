@@ -1,6 +1,4 @@
 // The limits of the machine that bench rows are compared with: the rate of sgemm, of reading, of reading and writing.
-#include <cblas.h>
-
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -9,6 +7,7 @@
 
 #include "bench/driver.h"
 #include "core/thread_pool.h"
+#include "kernels/matmul/matmul.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/limits.cc"
@@ -60,9 +59,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 
-// Only OpenBLAS has it; another BLAS is told through its own environment variable.
-extern "C" void openblas_set_num_threads(int threads) __attribute__((weak));
-
 namespace tensorcache::bench {
 namespace {
 
@@ -85,15 +81,19 @@ ThreadPool& PoolOf(int threads) {
 }  // namespace
 
 void RunSgemm() {
-  static const bool configured = [] {
-    if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
-    return true;
-  }();
-  static_cast<void>(configured);
   constexpr int n = kSgemmSize;
   static const std::vector<float> a(n * n, 0.5f), b(n * n, 0.25f);
   static std::vector<float> c(n * n);
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, n, n, n, 1.0f, a.data(), n, b.data(), n, 0.0f, c.data(), n);
+  Gemm({.m = n,
+        .k = n,
+        .a = a.data(),
+        .a_stride = n,
+        .b = b.data(),
+        .b_stride = n,
+        .c = c.data(),
+        .c_stride = n,
+        .begin = 0,
+        .end = n});
   sink.store(c[0], std::memory_order_relaxed);
 }
 

@@ -16,6 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tensorcache {
 namespace HWY_NAMESPACE {
+namespace {
 
 // reads = exp(P_p) q A + sum_s (mask * (q key_s^T)) val_s for the queries of one head and chunk, into t.reads.
 void ReadChunk(const MemoryScanShape& s, const float* q, int64_t q_row, const ScanChunk& chunk, const ScanTiles& t) {
@@ -65,6 +66,7 @@ bool ForwardItem(const MemoryScanForwardArgs<float>& args, int64_t b, int64_t g,
   return StateIsFinite(t.state, s.Dk, s.Dv, t.VP);
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tensorcache
 HWY_AFTER_NAMESPACE();

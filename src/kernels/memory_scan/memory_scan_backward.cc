@@ -16,6 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tensorcache {
 namespace HWY_NAMESPACE {
+namespace {
 
 double DotRow(const float* x, const float* y, int64_t n) {
   const TileTag d;
@@ -162,30 +163,33 @@ struct TokenGradients {
   const MemoryScanBackwardArgs<float>& args;
   int64_t b, g;
 
+  struct Place {
+    const MemoryWrites<float>& writes;
+    int64_t row;
+  };
+  Place PlaceOf(int64_t token) const {
+    const int64_t past = args.shape.past;
+    return token < past ? Place{args.d_past, token} : Place{args.d_writes, token - past};
+  }
+
   // Row p of the tiles, times `share`, to `token`.
   void Store(int64_t token, int64_t p, float share, double d_log_decay, const ScanTiles& t) const {
-    const MemoryScanShape& s = args.shape;
-    const bool in_past = token < s.past;
-    const MemoryWrites<float>& to = in_past ? args.d_past : args.d_writes;
-    const int64_t row = in_past ? token : token - s.past;
-    const auto store = [&](const Rows<float>& rows, const float* from, int64_t n) {
+    const auto& [to, row] = PlaceOf(token);
+    const auto store = [&](const Rows<float>& rows, const float* from, int64_t n, int64_t at) {
       if (!rows) return;
-      float* out = rows.At(b, g, row);
+      float* out = rows.At(b, g, at);
       for (int64_t i = 0; i < n; ++i) out[i] = share * from[i];
     };
-    store(to.k, t.stream[0].d_key + p * t.KP, s.Dk);
-    store(to.v, t.d_x + p * t.VP, s.Dv);
+    store(to.k, t.stream[0].d_key + p * t.KP, args.shape.Dk, row);
+    store(to.v, t.d_x + p * t.VP, args.shape.Dv, row);
     if (to.log_decay) *to.log_decay.At(b, g, row) = static_cast<float>(share * d_log_decay);
     if (to.write_strength) *to.write_strength.At(b, g, row) = static_cast<float>(share * t.d_strength[p]);
   }
 
   void StoreZero(int64_t token) const {
-    const MemoryScanShape& s = args.shape;
-    const bool in_past = token < s.past;
-    const MemoryWrites<float>& to = in_past ? args.d_past : args.d_writes;
-    const int64_t row = in_past ? token : token - s.past;
-    if (to.k) std::fill_n(to.k.At(b, g, row), s.Dk, 0.0f);
-    if (to.v) std::fill_n(to.v.At(b, g, row), s.Dv, 0.0f);
+    const auto& [to, row] = PlaceOf(token);
+    if (to.k) std::fill_n(to.k.At(b, g, row), args.shape.Dk, 0.0f);
+    if (to.v) std::fill_n(to.v.At(b, g, row), args.shape.Dv, 0.0f);
     if (to.log_decay) *to.log_decay.At(b, g, row) = 0;
     if (to.write_strength) *to.write_strength.At(b, g, row) = 0;
   }
@@ -256,6 +260,7 @@ bool BackwardItem(const MemoryScanBackwardArgs<float>& args, int64_t b, int64_t 
   return StateIsFinite(t.d_state, s.Dk, s.Dv, t.VP);
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tensorcache
 HWY_AFTER_NAMESPACE();

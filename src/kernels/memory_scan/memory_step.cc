@@ -21,10 +21,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace tensorcache {
 namespace HWY_NAMESPACE {
+namespace {
+
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Query heads that read in one pass; more take further passes over the strip.
-inline constexpr int64_t kStepHeads = 4;
+constexpr int64_t kStepHeads = 4;
 
 // One (batch, head).
 struct StepItem {
@@ -231,6 +233,7 @@ void StepItems(const MemoryStepArgs& args, int64_t begin, int64_t end) {
   }
 }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tensorcache
 HWY_AFTER_NAMESPACE();
