@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Dependencies point one way: core < kernels < runtime < server, and core, kernels < train < experiments. Torch is
-# included by train, experiments and apps alone, and linked by their targets alone.
+# Dependencies point one way: core < kernels, tokenizer < runtime < server, and core < tokenizer < data, and all of core,
+# kernels, tokenizer, data < train < experiments. Torch is included by train, experiments and apps alone, and linked by
+# their targets alone.
 #
 #   tests/layering.sh sources ROOT               check the #include lines below ROOT
 #   tests/layering.sh binaries FILE...           check that no FILE (program or archive) needs torch
@@ -18,13 +19,15 @@ allowed_from() {
     include/*) echo "" ;;
     src/core/*) echo "core" ;;
     src/kernels/*) echo "core kernels" ;;
-    src/runtime/*) echo "core kernels runtime" ;;
-    src/server/*) echo "core kernels runtime server" ;;
-    src/train/*) echo "core kernels train" ;;
-    src/experiments/*) echo "core kernels train experiments" ;;
+    src/tokenizer/*) echo "core tokenizer" ;;
+    src/data/*) echo "core tokenizer data" ;;
+    src/runtime/*) echo "core kernels tokenizer runtime" ;;
+    src/server/*) echo "core kernels tokenizer runtime server" ;;
+    src/train/*) echo "core kernels tokenizer data train" ;;
+    src/experiments/*) echo "core kernels tokenizer data train experiments" ;;
     src/testing/*) echo "core kernels testing" ;;
     bench/*) echo "core kernels bench" ;;
-    *) echo "core kernels runtime server train experiments testing bench apps" ;; # apps, tests
+    *) echo "core kernels tokenizer data runtime server train experiments testing bench apps" ;; # apps, tests
   esac
 }
 
@@ -42,7 +45,7 @@ check_include() { # FILE HEADER
       complain "$file includes $header; write the path from src/"
       return
       ;;
-    core/* | kernels/* | runtime/* | server/* | train/* | experiments/* | testing/* | bench/* | apps/*) ;;
+    core/* | kernels/* | tokenizer/* | data/* | runtime/* | server/* | train/* | experiments/* | testing/* | bench/* | apps/*) ;;
     *) return ;;
   esac
   allowed=" $(allowed_from "$file") "

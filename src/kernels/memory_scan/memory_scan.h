@@ -23,11 +23,10 @@
 #include <cstdint>
 
 #include "kernels/rows.h"
+#include "tensorcache/choices.h"
 #include "tensorcache/status.h"
 
 namespace tensorcache {
-
-enum class WriteRule { kOuter, kDelta, kWedge };
 
 enum class ScanMode {
   kExact,       // the recurrence above

@@ -10,9 +10,9 @@
 
 #include <cstdint>
 
-namespace tensorcache {
+#include "tensorcache/choices.h"
 
-enum class Activation { kSilu, kGelu, kGeluTanh };
+namespace tensorcache {
 
 // y may be a or b with the same stride.
 struct GateArgs {

@@ -14,6 +14,7 @@
 #include <span>
 
 #include "kernels/rows.h"
+#include "tensorcache/choices.h"
 #include "tensorcache/status.h"
 
 namespace tensorcache {
@@ -40,8 +41,6 @@ double NtkAwareBase(double base, double scale, int64_t rotary_dims);
 void FillRopeTable(const RopeFrequencies& frequencies, std::span<const int64_t> positions, float* cos, float* sin);
 // Of positions first, first + 1, ...
 void FillRopeTable(const RopeFrequencies& frequencies, int64_t first, int64_t tokens, float* cos, float* sin);
-
-enum class RopePairing { kHalfSplit, kInterleaved };
 
 struct RopeArgs {
   Rows<const float> in;  // (batch, heads, tokens) rows of D
