@@ -6,11 +6,18 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tensorcache/status.h"
 
 namespace tensorcache {
+
+struct EncodeOptions {
+  // Whether control tokens such as <|endoftext|> are found in the text. If not, their characters are plain text, which is
+  // what text from outside needs.
+  bool special_tokens = false;
+};
 
 // Immutable and thread-safe.
 class Tokenizer {
@@ -18,16 +25,63 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   virtual int64_t vocab_size() const = 0;
-  // Appends the tokens of `text`. Fails on text the tokenizer cannot represent.
+  // Appends the tokens of `text`. Fails on text the tokenizer cannot represent. Never adds a begin or end token.
   virtual Status Encode(std::string_view text, std::vector<int32_t>* tokens) const = 0;
-  // Appends the bytes of `tokens`; numbers outside the vocabulary are an error.
+  // The same, with options; a tokenizer without special tokens ignores them.
+  virtual Status EncodeWith(const EncodeOptions& /*options*/, std::string_view text,
+                            std::vector<int32_t>* tokens) const {
+    return Encode(text, tokens);
+  }
+  // Appends the bytes of `tokens`; numbers outside the vocabulary are an error. Special tokens give their text.
   virtual Status Decode(std::span<const int32_t> tokens, std::string* text) const = 0;
   // The token that ends a document, or -1.
   virtual int32_t end_of_text() const { return -1; }
-  // Writes the file or files that LoadTokenizer reads again into `folder`.
+  // The token that some models want before a document, or -1.
+  virtual int32_t begin_of_text() const { return -1; }
+  // The special or added token with this text, such as "<|im_end|>", or -1.
+  virtual int32_t FindSpecial(std::string_view /*text*/) const { return -1; }
+  // Whether `token` is a control token, which is not shown to readers.
+  virtual bool IsSpecial(int32_t /*token*/) const { return false; }
+  // Writes the file or files that LoadTokenizer reads again into `folder`, which must exist.
   virtual Status Save(const std::string& folder) const = 0;
   // Of everything that decides how text is encoded; the same for equal tokenizers on any machine.
   virtual uint64_t fingerprint() const = 0;
+};
+
+// `path_or_name` is "bytes", or a folder with tokenizer.json, encoder.json and vocab.bpe, vocab.json and merges.txt,
+// characters.json or bytes.json (the first of these that is there), or one of these files. Kinds: bytes, characters,
+// GPT-2 (both spellings), and tokenizer.json of byte-level BPE with the pre-tokenizer of GPT-2, Llama 3 or Qwen 2.
+Result<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string& path_or_name);
+
+// 256 tokens, one a byte.
+std::shared_ptr<const Tokenizer> MakeByteTokenizer();
+
+// One token for each of the distinct characters of `text`, which must be UTF-8, in the order of their code points.
+// Encoding any other character is an error.
+Result<std::shared_ptr<const Tokenizer>> MakeCharacterTokenizer(std::string_view text);
+
+// A byte-level BPE vocabulary of the GPT-2 kind, learned from `texts`: 256 bytes, merges of the most frequent pairs, and
+// <|endoftext|> as the last token. Smaller than `vocab_size` (at least 257) if no pair is left that occurs twice. A pure
+// function of its arguments. Takes memory for every distinct word; 50 MB and 32,000 tokens take a few seconds.
+Result<std::shared_ptr<const Tokenizer>> TrainByteLevelBpe(std::span<const std::string_view> texts, int64_t vocab_size);
+
+// Turns tokens that come one by one into text for people: only whole UTF-8 characters come out, each as soon as its last
+// byte is there. Bytes that are no character, which a model may well produce, come out as U+FFFD.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
+
+  // Appends to *text the characters that `token` completes. After an error (a number outside the vocabulary) nothing has
+  // changed.
+  Status Push(int32_t token, std::string* text);
+  // The end of the stream: an unfinished character comes out as U+FFFD. The decoder can be used again.
+  void Finish(std::string* text);
+
+ private:
+  void Flush(bool is_end, std::string* text);
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::string pending_;  // the bytes of an unfinished character, at most 3 between calls
 };
 
 }  // namespace tensorcache

@@ -1,0 +1,33 @@
+// The files tokenizers are kept in.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/json.h"
+#include "tensorcache/tokenizer.h"
+
+namespace tensorcache::tokenizer {
+
+inline constexpr std::string_view kTokenizerJson = "tokenizer.json";
+inline constexpr std::string_view kCharactersJson = "characters.json";
+inline constexpr std::string_view kBytesJson = "bytes.json";
+
+// A vocabulary and its merges, in files of their own: GPT-2's names, and Hugging Face's for the same.
+struct FilePair {
+  std::string_view vocabulary;
+  std::string_view merges;
+};
+inline constexpr std::array<FilePair, 2> kFilePairs = {{{"encoder.json", "vocab.bpe"}, {"vocab.json", "merges.txt"}}};
+
+// Writes folder/name. Fails if the folder has another tokenizer file, which LoadTokenizer would read instead.
+Status SaveTokenizerFile(const std::string& folder, std::string_view name, std::string_view content);
+
+// The loaders of single kinds. Messages of those that take a path name it.
+Result<std::shared_ptr<const Tokenizer>> LoadGpt2Files(const std::string& vocabulary_path,
+                                                       const std::string& merges_path);
+Result<std::shared_ptr<const Tokenizer>> ParseCharactersJson(const Json& json);
+
+}  // namespace tensorcache::tokenizer
