@@ -13,10 +13,10 @@ enum class Split { kTrain, kValid };
 
 struct Batch {
   int64_t rows = 0;
-  int64_t length = 0;             // tokens of a row
-  std::vector<int32_t> inputs;    // [rows, length]
-  std::vector<int32_t> targets;   // [rows, length]: the token that follows, or -1 where no loss is taken
-  std::vector<uint8_t> fresh;     // [rows]: 1 if the row starts a document, 0 if it continues the same row of the step before
+  int64_t length = 0;            // tokens of a row
+  std::vector<int32_t> inputs;   // [rows, length]
+  std::vector<int32_t> targets;  // [rows, length]: the token that follows, or -1 where no loss is taken
+  std::vector<uint8_t> fresh;    // [rows]: 1 where a document starts, 0 if it continues the same row of the step before
 };
 
 // Thread-safe once made.
