@@ -1,0 +1,2 @@
+// Nothing of this header is needed; see gloo/context.h.
+#pragma once
