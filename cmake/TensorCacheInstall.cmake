@@ -20,6 +20,9 @@ install(TARGETS tensorcache EXPORT TensorCacheTargets ARCHIVE DESTINATION ${CMAK
 install(EXPORT TensorCacheTargets NAMESPACE TensorCache:: DESTINATION ${package_dir})
 if(TENSORCACHE_PROGRAM)
   install(TARGETS tensorcache_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(TENSORCACHE_TRAIN)
+    install(TARGETS tensorcache_train_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  endif()
 endif()
 
 configure_package_config_file(cmake/TensorCacheConfig.cmake.in ${CMAKE_BINARY_DIR}/TensorCacheConfig.cmake

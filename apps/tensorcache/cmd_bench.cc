@@ -7,6 +7,7 @@
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/program.h"
 #include "bench/driver.h"
 #include "core/text.h"
 
@@ -114,6 +115,7 @@ Status RunKernels(const CommandLine& line) {
 
 constexpr Command kBenches[] = {
     {"kernels", "The kernels, each beside sgemm or memory bandwidth", RunKernels},
+    {"train", "Training, method by method, beside sgemm", RunInTrainProgram},
 };
 
 }  // namespace

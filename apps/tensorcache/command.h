@@ -28,7 +28,9 @@ Status Dispatch(std::span<const Command> commands, const std::string& descriptio
 
 // One function each, in cmd_<name>.cc.
 Status RunBench(const CommandLine& line);
+Status RunBenchTrain(const CommandLine& line);
 Status RunDemo(const CommandLine& line);
 Status RunReproduce(const CommandLine& line);
+Status RunTrain(const CommandLine& line);
 
 }  // namespace tensorcache::cli

@@ -15,11 +15,12 @@ std::string PlusMinus(double mean, double std);
 // `text` padded with blanks on the left to `width` columns, counting a UTF-8 character as one.
 std::string PadLeft(const std::string& text, size_t width);
 
-// "[3/12] D=16 random, 2 s left" on stderr: one line redrawn on a terminal, a line every ten seconds elsewhere. Quiet
-// for work that ends within a second.
+// "[=====>     ] 3/12 D=16 random, 2 s left" on stderr: one line redrawn on a terminal, a line without the bar every ten
+// seconds elsewhere. Quiet for work that ends within a second.
 class Progress {
  public:
-  explicit Progress(int total);
+  // `first` of the total were done before; they say nothing about the time left.
+  explicit Progress(int total, int first = 0);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -32,6 +33,7 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
   int total_;
+  int first_;
   bool terminal_;
   bool drawn_ = false;
   Clock::time_point start_;

@@ -84,6 +84,7 @@ struct TensorCacheConfig {
   double slow_eta_init = 0.05;
   double alpha_init = 0;
   bool normalize_reads = false;
+  double read_floor = 1;
   bool memory_rope = true;
   MemoryLayers layers = MemoryLayers::kAll;
   int64_t top_layers = 1;
@@ -111,7 +112,8 @@ struct TensorCacheConfig {
     v("slow_lambda_init", slow_lambda_init, "lambda of the slow memory, at the start of training");
     v("slow_eta_init", slow_eta_init, "eta of the slow memory, at the start of training");
     v("alpha_init", alpha_init, "alpha, the slow memory's logit, at the start of training");
-    v("normalize_reads", normalize_reads, "divide each read by |q z|, z the memory of ones");
+    v("normalize_reads", normalize_reads, "divide each read by max(|q z|, read_floor), z the memory of ones");
+    v("read_floor", read_floor, "the least divisor of normalize_reads");
     v("memory_rope", memory_rope, "false: the memory is addressed by keys and queries before rotary embedding");
     v("layers", layers, "which layers have a memory");
     v("top_layers", top_layers, "how many, counted from the output, if layers is top");
@@ -121,11 +123,14 @@ struct TensorCacheConfig {
 struct InfiniConfig {
   bool delta = false;
   double gate_init = 0;
+  bool memory_rope = true;
 
   template <class V>
   void Fields(V& v) {
     v("delta", delta, "write v minus what the memory already returns for k");
-    v("gate_init", gate_init, "beta, each head's gate logit at the start of training: sigmoid(beta) memory + rest local");
+    v("gate_init", gate_init,
+      "beta, each head's gate logit at the start of training: sigmoid(beta) memory + rest local");
+    v("memory_rope", memory_rope, "false: the memory is addressed by keys and queries before rotary embedding");
   }
 };
 

@@ -23,6 +23,7 @@ Status ValidateTensorCache(const ModelConfig& config) {
   TC_RETURN_IF_ERROR(CheckInside(fmt::format("{}gate_init", at), tc.gate_init, -100, 100));
   TC_RETURN_IF_ERROR(CheckInside(fmt::format("{}alpha_init", at), tc.alpha_init, -100, 100));
   TC_RETURN_IF_ERROR(CheckInside(fmt::format("{}value_scale", at), tc.value_scale, 0, 1e6));
+  TC_RETURN_IF_ERROR(CheckInside(fmt::format("{}read_floor", at), tc.read_floor, 0, 1e6));
   TC_RETURN_IF_ERROR(CheckPositive(fmt::format("{}slots", at), tc.slots, 1024));
   TC_RETURN_IF_ERROR(CheckPositive(fmt::format("{}chunk", at), tc.chunk, int64_t{1} << 20));
   if (tc.two_timescale) {
@@ -47,7 +48,8 @@ Status ValidateTensorCache(const ModelConfig& config) {
   }
   if (tc.rule == WriteRule::kWedge && tc.normalize_reads) {
     return InvalidArgument(fmt::format(
-        "{}normalize_reads needs a value column of ones, but rule wedge swaps keys and values; use outer or delta", at));
+        "{}normalize_reads needs a value column of ones, but rule wedge swaps keys and values; use outer or delta",
+        at));
   }
   if (tc.layers == MemoryLayers::kTop && (tc.top_layers < 1 || tc.top_layers > config.num_hidden_layers)) {
     return InvalidArgument(fmt::format("{}top_layers is {}, of {} layers; it must be 1 to num_hidden_layers", at,
@@ -68,14 +70,16 @@ Status ValidateModelConfig(const ModelConfig& config) {
   TC_RETURN_IF_ERROR(CheckPositive("num_key_value_heads", config.num_key_value_heads, 65536));
   TC_RETURN_IF_ERROR(CheckPositive("max_position_embeddings", config.max_position_embeddings, int64_t{1} << 40));
   if (config.num_attention_heads % config.num_key_value_heads != 0) {
-    return InvalidArgument(fmt::format("num_attention_heads is {} and num_key_value_heads {}; the first must be a "
-                                       "multiple of the second",
-                                       config.num_attention_heads, config.num_key_value_heads));
+    return InvalidArgument(
+        fmt::format("num_attention_heads is {} and num_key_value_heads {}; the first must be a "
+                    "multiple of the second",
+                    config.num_attention_heads, config.num_key_value_heads));
   }
   if (config.head_dim == 0 && config.hidden_size % config.num_attention_heads != 0) {
-    return InvalidArgument(fmt::format("hidden_size is {} and num_attention_heads {}; give head_dim, or make the first "
-                                       "a multiple of the second",
-                                       config.hidden_size, config.num_attention_heads));
+    return InvalidArgument(
+        fmt::format("hidden_size is {} and num_attention_heads {}; give head_dim, or make the first "
+                    "a multiple of the second",
+                    config.hidden_size, config.num_attention_heads));
   }
   const int64_t head_dim = config.HeadDim();
   if (head_dim < 2 || head_dim > 256 || head_dim % 2 != 0) {

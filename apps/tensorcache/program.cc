@@ -1,0 +1,75 @@
+#include "apps/tensorcache/program.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <sstream>
+
+#include "apps/tensorcache/build_info.h"
+
+namespace tensorcache::cli {
+namespace {
+
+// 2: what was asked cannot be done as asked. 1: the machine failed.
+int ExitStatus(StatusCode code) {
+  switch (code) {
+    case StatusCode::kOk: return 0;
+    case StatusCode::kIoError:
+    case StatusCode::kDiverged: return 1;
+    default: return 2;
+  }
+}
+
+Status Run(std::span<const Command> commands, const std::string& description, const CommandLine& line) {
+  if (!line.args.empty() && line.args[0] == "--version") {
+    fmt::print("{}", BuildInfoText());
+    return OkStatus();
+  }
+  return Dispatch(commands, description, line);
+}
+
+Status RunCatching(std::span<const Command> commands, const std::string& description, const CommandLine& line) {
+  try {
+    Status status = Run(commands, description, line);
+    if (status.ok() && std::fflush(stdout) != 0) return IoError("cannot write to standard output; is the disk full?");
+    return status;
+  } catch (const std::exception& error) {  // out of memory, mostly; the library itself throws nothing
+    return IoError(fmt::format("{}; free some memory or ask for less", error.what()));
+  }
+}
+
+}  // namespace
+
+int RunProgram(std::span<const Command> commands, const std::string& description, int argc, char** argv) {
+  const Status status = RunCatching(commands, description, {"tensorcache", {argv + 1, argv + argc}});
+  if (!status.ok()) fmt::print(stderr, "tensorcache: {}\n", status.message());
+  return ExitStatus(status.code());
+}
+
+Status RunInTrainProgram(const CommandLine& line) {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string program = (self.parent_path() / "tensorcache-train").string();
+  std::vector<std::string> words = {program};
+  std::istringstream path(line.path);  // "tensorcache bench train"
+  std::string word;
+  path >> word;
+  while (path >> word) words.push_back(word);
+  words.insert(words.end(), line.args.begin(), line.args.end());
+  std::vector<char*> arguments;
+  for (std::string& argument : words) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+  std::fflush(stdout);
+  execv(program.c_str(), arguments.data());
+  return Unsupported(
+      fmt::format("{} cannot be started ({}); this command needs the train half: build with "
+                  "-DTENSORCACHE_TRAIN=ON and LibTorch",
+                  program, std::strerror(errno)));
+}
+
+}  // namespace tensorcache::cli

@@ -1,0 +1,26 @@
+// `tensorcache-train`: the commands that need LibTorch. `tensorcache` starts it; there is no need to do so by hand.
+#include "apps/tensorcache/command.h"
+#include "apps/tensorcache/program.h"
+
+namespace {
+
+using namespace tensorcache::cli;
+
+constexpr Command kBenches[] = {
+    {"train", "Training, method by method, beside sgemm", RunBenchTrain},
+};
+
+tensorcache::Status RunTrainBenches(const CommandLine& line) {
+  return Dispatch(kBenches, "Measures the speed of training.", line);
+}
+
+constexpr Command kCommands[] = {
+    {"train", "Train a model, or go on with a training run", RunTrain},
+    {"bench", "Measure the speed of training", RunTrainBenches},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return RunProgram(kCommands, "The commands of tensorcache that need LibTorch.", argc, argv);
+}

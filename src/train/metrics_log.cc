@@ -1,0 +1,83 @@
+#include "train/metrics_log.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "core/file.h"
+
+namespace tensorcache::train {
+namespace {
+
+constexpr int64_t kMaxBytes = int64_t{4} << 30;
+
+// The lines of `text` that belong to steps up to `step`. A last line without its end was cut off by a crash.
+std::string LinesUpTo(const std::string& text, int64_t step) {
+  std::string kept;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    if (end == text.npos) break;
+    const std::string line = text.substr(begin, end + 1 - begin);
+    const Result<Json> record = ParseJson(line, "metrics.jsonl");
+    const bool keep = record.ok() && record->is_object() && record->contains("step") &&
+                      (*record)["step"].is_number_integer() && (*record)["step"].get<int64_t>() <= step;
+    if (keep) kept += line;
+    begin = end + 1;
+  }
+  return kept;
+}
+
+}  // namespace
+
+OrderedJson TrainRecord(const StepMetrics& metrics, double tokens_per_second) {
+  OrderedJson json;
+  json["kind"] = "train";
+  json["step"] = metrics.step;
+  json["loss"] = metrics.loss;
+  json["learning_rate"] = metrics.learning_rate;
+  json["gradient_norm"] = metrics.gradient_norm;
+  json["tokens"] = metrics.tokens;
+  json["tokens_per_second"] = tokens_per_second;
+  OrderedJson layers = OrderedJson::array();
+  for (const LayerMetrics& layer : metrics.layers) {
+    OrderedJson figures = OrderedJson::object();
+    if (!layer.gate.empty()) figures = {{"gate", layer.gate}, {"memory_norm", layer.memory_norm}};
+    if (!layer.lambda.empty()) {
+      figures["lambda"] = layer.lambda;
+      figures["eta"] = layer.eta;
+    }
+    layers.push_back(figures);
+  }
+  if (!layers.empty()) json["layers"] = layers;
+  return json;
+}
+
+OrderedJson EvalRecord(int64_t step, const EvalMetrics& metrics, bool best) {
+  return {{"kind", "eval"},           {"step", step}, {"loss", metrics.loss}, {"accuracy", metrics.accuracy},
+          {"tokens", metrics.tokens}, {"best", best}};
+}
+
+Result<MetricsLog> MetricsLog::Open(const std::string& folder, int64_t step) {
+  const std::string path = (std::filesystem::path(folder) / "metrics.jsonl").string();
+  std::error_code ignored;
+  if (std::filesystem::exists(path, ignored)) {
+    TC_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxBytes));
+    const std::string kept = LinesUpTo(text, step);
+    if (kept.size() != text.size()) TC_RETURN_IF_ERROR(WriteFileAtomically(path, kept));
+  }
+  std::FILE* file = std::fopen(path.c_str(), "ae");
+  if (file == nullptr) return IoError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  return MetricsLog(path, file);
+}
+
+Status MetricsLog::Append(const OrderedJson& record) {
+  const std::string line = record.dump() + "\n";
+  if (std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() && std::fflush(file_.get()) == 0) {
+    return OkStatus();
+  }
+  return IoError(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
+}
+
+}  // namespace tensorcache::train

@@ -1,0 +1,35 @@
+// metrics.jsonl: what a run measured, one JSON object a line, in the order of the steps.
+#pragma once
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "core/json.h"
+#include "train/trainer.h"
+
+namespace tensorcache::train {
+
+OrderedJson TrainRecord(const StepMetrics& metrics, double tokens_per_second);
+OrderedJson EvalRecord(int64_t step, const EvalMetrics& metrics, bool best);
+
+class MetricsLog {
+ public:
+  // Opens folder/metrics.jsonl for appending. What is there of steps after `step` is dropped first: the run goes on from
+  // there and will write it again.
+  static Result<MetricsLog> Open(const std::string& folder, int64_t step);
+
+  // One line, handed to the system at once: a kill of the process loses none.
+  Status Append(const OrderedJson& record);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  MetricsLog(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
+
+  std::string path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace tensorcache::train

@@ -1,0 +1,298 @@
+// The central promise at model level: a forward pass over the whole sequence, block by block with carried state, and token
+// by token give the same logits and the same final state, for every cache method and every option.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "core/config.h"
+#include "core/rng.h"
+#include "train/model.h"
+
+namespace tensorcache::train {
+namespace {
+
+constexpr int64_t kTokens = 41;
+constexpr int64_t kBatch = 2;
+
+ModelConfig SmallConfig() {
+  ModelConfig config;
+  config.vocab_size = 29;
+  config.hidden_size = 24;
+  config.intermediate_size = 40;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 4;
+  config.num_key_value_heads = 2;
+  config.head_dim = 8;
+  config.cache.window = 6;
+  return config;
+}
+
+struct Case {
+  std::string name;
+  std::vector<std::string> overrides;
+};
+
+// gtest prints this with a failure.
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+std::vector<Case> Methods() {
+  return {{"full", {"cache.method=full"}},
+          {"full_ntk", {"cache.method=full", "rope_ntk_factor=4"}},
+          {"window", {"cache.method=window"}},
+          {"window_1", {"cache.method=window", "cache.window=1"}},
+          {"streaming_llm", {"cache.method=streaming_llm", "cache.sinks=3"}},
+          {"streaming_llm_more_sinks_than_window", {"cache.method=streaming_llm", "cache.sinks=9", "cache.window=4"}},
+          {"infini", {"cache.method=infini"}},
+          {"infini_delta", {"cache.method=infini", "cache.infini.delta=true"}},
+          {"infini_plain_keys", {"cache.method=infini", "cache.infini.memory_rope=false"}}};
+}
+
+std::vector<Case> TensorCacheOptions() {
+  const std::string tc = "cache.tensor_cache.";
+  const std::vector<Case> rules = {
+      {"outer", {tc + "rule=outer"}}, {"delta", {tc + "rule=delta"}}, {"wedge", {tc + "rule=wedge"}}};
+  const std::vector<Case> options = {
+      {"default", {}},
+      {"insert", {tc + "write=insert"}},
+      {"chunk_start", {tc + "write=chunk_start", tc + "chunk=4"}},
+      {"chunk_mean", {tc + "write=chunk_mean", tc + "chunk=4"}},
+      {"token_gate", {tc + "gate=per_token", tc + "gate_init=-2"}},
+      {"frozen", {tc + "learn_lambda=false", tc + "learn_eta=false", tc + "learn_gate=false"}},
+      {"unit_queries_keys", {tc + "normalize_queries=true", tc + "normalize_keys=true", tc + "value_scale=0.5"}},
+      {"slots", {tc + "slots=3", tc + "top_k=2", tc + "router_temperature=0.5"}},
+      {"slots_all", {tc + "slots=2", tc + "top_k=2"}},
+      {"slots_by_query", {tc + "slots=3", tc + "route_by=query"}},
+      {"slots_insert_by_query", {tc + "slots=3", tc + "route_by=query", tc + "write=insert"}},
+      {"slots_plain_keys", {tc + "slots=3", tc + "memory_rope=false"}},
+      {"slots_chunk_start", {tc + "slots=3", tc + "write=chunk_start"}},
+      {"two_timescale", {tc + "two_timescale=true", tc + "alpha_init=1"}},
+      {"two_timescale_slots", {tc + "two_timescale=true", tc + "slots=2"}},
+      {"plain_keys", {tc + "memory_rope=false"}},
+      {"plain_unit_keys", {tc + "memory_rope=false", tc + "normalize_keys=true"}},
+      {"no_layers", {tc + "layers=none"}},
+      {"top_layer", {tc + "layers=top", tc + "top_layers=1"}},
+      {"window_1", {"cache.window=1"}},
+      {"long_window", {"cache.window=100"}}};
+  const std::vector<Case> normalized = {
+      {"normalized_reads", {tc + "normalize_reads=true", tc + "read_floor=0.01"}},
+      {"normalized_slots", {tc + "normalize_reads=true", tc + "slots=2", tc + "two_timescale=true"}}};
+  std::vector<Case> cases;
+  for (const Case& rule : rules) {
+    const auto add = [&](const Case& option) {
+      Case combined{rule.name + "_" + option.name, rule.overrides};
+      combined.overrides.insert(combined.overrides.end(), option.overrides.begin(), option.overrides.end());
+      cases.push_back(combined);
+    };
+    for (const Case& option : options) add(option);
+    if (rule.name == "wedge") continue;  // refused with normalize_reads
+    for (const Case& option : normalized) add(option);
+  }
+  return cases;
+}
+
+std::vector<Case> Backbones() {
+  return {{"llama",
+           {"norm=rms_norm", "hidden_act=silu", "gated_mlp=true", "rope_pairing=interleaved",
+            "tie_word_embeddings=false", "num_key_value_heads=1"}},
+          {"gpt",
+           {"hidden_act=gelu_tanh", "attention_bias=true", "output_bias=true", "mlp_bias=true", "num_key_value_heads=4",
+            "rope_theta=500"}}};
+}
+
+std::vector<Case> AllCases() {
+  std::vector<Case> all = Methods();
+  for (const Case& c : TensorCacheOptions()) all.push_back(c);
+  for (const Case& c : Backbones()) all.push_back(c);
+  return all;
+}
+
+ModelConfig ConfigOf(const Case& c) {
+  ModelConfig config = SmallConfig();
+  for (const std::string& assignment : c.overrides) {
+    const Status status = ApplyOverride(assignment, &config);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+  return config;
+}
+
+// A model whose parameters are all away from their initial symmetry and large enough for differences to show.
+Model RandomModel(const ModelConfig& config) {
+  Result<Model> model = Model::Create(config, 7);
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  at::NoGradGuard no_grad;
+  at::manual_seed(11);
+  for (const NamedParameter& parameter : AllParameters(model->parameters())) {
+    if (parameter.kind == ParameterKind::kMatrix) parameter.tensor.mul_(8);
+    if (parameter.kind != ParameterKind::kMatrix) parameter.tensor.add_(at::randn_like(parameter.tensor) * 0.2);
+  }
+  return std::move(model).value();
+}
+
+Tensor RandomTokens(const ModelConfig& config, uint64_t seed) {
+  Rng rng(seed);
+  Tensor tokens = at::empty({kBatch, kTokens}, at::kLong);
+  for (int64_t i = 0; i < tokens.numel(); ++i) {
+    tokens.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(rng.Below(static_cast<uint64_t>(config.vocab_size)));
+  }
+  return tokens;
+}
+
+struct Outcome {
+  Tensor logits;  // (B, T, V)
+  ModelState state;
+};
+
+Outcome RunInBlocks(const Model& model, const Tensor& tokens, const std::vector<int64_t>& blocks,
+                    const ForwardOptions& options = {}) {
+  Outcome outcome;
+  std::vector<Tensor> logits;
+  int64_t first = 0;
+  for (const int64_t length : blocks) {
+    logits.push_back(model.Logits(model.Hidden(tokens.narrow(1, first, length), options, &outcome.state)));
+    first += length;
+  }
+  EXPECT_EQ(first, tokens.size(1));
+  outcome.logits = at::cat(logits, 1);
+  return outcome;
+}
+
+double Distance(const Tensor& a, const Tensor& b) {
+  if (a.defined() != b.defined() || (a.defined() && a.sizes() != b.sizes())) return INFINITY;
+  return a.defined() && a.numel() > 0 ? (a - b).abs().max().item<double>() : 0;
+}
+
+// 1e-4 on logits of order 1; states are compared relative to their size.
+void ExpectSame(const Outcome& got, const Outcome& want) {
+  EXPECT_LT(Distance(got.logits, want.logits), 1e-4);
+  EXPECT_EQ(got.state.position, want.state.position);
+  for (size_t i = 0; i < want.state.layers.size(); ++i) {
+    const LayerState &a = got.state.layers[i], &b = want.state.layers[i];
+    for (const auto part : LayerState::kParts) {
+      const double size = (b.*part).defined() ? (b.*part).abs().max().template item<double>() : 0;
+      EXPECT_LE(Distance(a.*part, b.*part), 1e-4 * std::max(size, 1e-3)) << "layer " << i;
+    }
+  }
+}
+
+class ModelInvariant : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override { at::set_num_threads(1); }
+};
+
+TEST_P(ModelInvariant, AnySplitGivesTheSameLogitsAndState) {
+  const at::NoGradGuard no_grad;
+  const ModelConfig config = ConfigOf(GetParam());
+  const Model model = RandomModel(config);
+  const Tensor tokens = RandomTokens(config, 3);
+  const Outcome whole = RunInBlocks(model, tokens, {kTokens});
+  ASSERT_TRUE(whole.logits.isfinite().all().item<bool>());
+  EXPECT_GT(whole.logits.std().item<double>(), 0.05);  // differences would show
+  EXPECT_EQ(Distance(model.Logits(model.Hidden(tokens, {})), whole.logits), 0) << "keeping a state changes nothing";
+  ExpectSame(RunInBlocks(model, tokens, std::vector<int64_t>(kTokens, 1)), whole);
+  ExpectSame(RunInBlocks(model, tokens, {1, 2, 17, 3, 1, 1, 9, 7}), whole);
+  ExpectSame(RunInBlocks(model, tokens, {20, 21}), whole);
+}
+
+TEST_P(ModelInvariant, CompositeGivesTheSameLogitsAndGradients) {
+  const ModelConfig config = ConfigOf(GetParam());
+  const Model model = RandomModel(config);
+  const Tensor tokens = RandomTokens(config, 5);
+  std::vector<Tensor> leaves;
+  for (const NamedParameter& p : AllParameters(model.parameters())) {
+    if (p.tensor.requires_grad()) leaves.push_back(p.tensor);
+  }
+  const auto run = [&](Backend backend, bool training) {
+    at::manual_seed(17);
+    const Tensor logits = model.Logits(model.Hidden(tokens, {.training = training, .backend = backend}));
+    const Tensor loss = (logits * at::sin(at::arange(logits.numel(), at::kFloat).view_as(logits))).sum();
+    std::vector<Tensor> results = torch::autograd::grad({loss}, leaves, {}, false, false, /*allow_unused=*/true);
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!results[i].defined()) results[i] = at::zeros_like(leaves[i]);
+    }
+    results.push_back(logits);
+    return results;
+  };
+  for (const bool training : {false, true}) {
+    const std::vector<Tensor> fused = run(Backend::kFused, training), composite = run(Backend::kComposite, training);
+    for (size_t i = 0; i < fused.size(); ++i) {
+      const double size = composite[i].abs().max().item<double>();
+      EXPECT_LE(Distance(fused[i], composite[i]), 2e-4 * std::max(size, 1e-2)) << "tensor " << i;
+      // Routing has gradients in training only, and a window longer than the text evicts nothing.
+      if (training && config.cache.window < kTokens) EXPECT_GT(size, 0) << "no gradient reaches tensor " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(AllOptions, ModelInvariant, ::testing::ValuesIn(AllCases()),
+                         [](const auto& info) { return info.param.name; });
+
+// What makes training see the states of inference: without the chunk modes, both are one function.
+TEST(ModelTraining, EqualsStreamingExactly) {
+  at::set_num_threads(1);
+  const at::NoGradGuard no_grad;
+  for (const Case& c : AllCases()) {
+    const ModelConfig config = ConfigOf(c);
+    if (config.cache.tensor_cache.slots > 1) continue;  // routing is drawn in training
+    const bool chunked = c.name.find("chunk_") != c.name.npos;
+    const Model model = RandomModel(config);
+    const Tensor tokens = RandomTokens(config, 9);
+    const double distance =
+        Distance(model.Hidden(tokens, {.training = true}), model.Hidden(tokens, {.training = false}));
+    if (chunked) {
+      EXPECT_GT(distance, 1e-3) << c.name << ": the chunk modes approximate";
+    } else {
+      EXPECT_EQ(distance, 0) << c.name;
+    }
+  }
+}
+
+TEST(ModelTraining, ChunkModesCarryTheirStateAcrossWholeChunks) {
+  at::set_num_threads(1);
+  const at::NoGradGuard no_grad;
+  for (const char* mode : {"chunk_start", "chunk_mean"}) {
+    for (const char* rule : {"outer", "delta", "wedge"}) {
+      ModelConfig config = SmallConfig();
+      ASSERT_TRUE(ApplyOverride(std::string("cache.tensor_cache.write=") + mode, &config).ok());
+      ASSERT_TRUE(ApplyOverride(std::string("cache.tensor_cache.rule=") + rule, &config).ok());
+      ASSERT_TRUE(ApplyOverride("cache.tensor_cache.chunk=4", &config).ok());
+      const Model model = RandomModel(config);
+      const Tensor tokens = RandomTokens(config, 9);
+      const ForwardOptions training{.training = true};
+      ExpectSame(RunInBlocks(model, tokens, {4, 16, 8, 13}, training), RunInBlocks(model, tokens, {kTokens}, training));
+    }
+  }
+}
+
+TEST(ModelState, RowsThatStartLaterGoOnWithTheOthers) {
+  at::set_num_threads(1);
+  const at::NoGradGuard no_grad;
+  for (const char* method : {"window", "streaming_llm", "infini", "tensor_cache"}) {
+    ModelConfig config = SmallConfig();
+    ASSERT_TRUE(ApplyOverride(std::string("cache.method=") + method, &config).ok());
+    config.cache.infini.memory_rope = false;  // with it, Infini's features see positions, not differences
+    const Model model = RandomModel(config);
+    const Tensor tokens = RandomTokens(config, 21);
+    constexpr int64_t kBlock = 13;
+    const auto block = [&](int64_t row, int64_t index) {
+      return tokens.narrow(0, row, 1).narrow(1, index * kBlock, kBlock);
+    };
+    // Row 0 sees blocks 0, 1, 2; row 1 starts with block 1.
+    ModelState early, late{.origin = kBlock};
+    model.Hidden(tokens.narrow(0, 0, 1).narrow(1, 0, 2 * kBlock), {}, &early);
+    model.Hidden(block(1, 1), {}, &late);
+    ModelState both = ModelState::Stack({early, late});
+    both.position = kBlock;
+    both.origin = kBlock;
+    const Tensor together = model.Hidden(tokens.narrow(1, 2 * kBlock, kBlock), {}, &both);
+
+    ModelState alone;
+    model.Hidden(block(1, 1), {}, &alone);
+    EXPECT_LT(Distance(together.narrow(0, 1, 1), model.Hidden(block(1, 2), {}, &alone)), 1e-4) << method;
+    ModelState whole;
+    model.Hidden(tokens.narrow(0, 0, 1).narrow(1, 0, 2 * kBlock), {}, &whole);
+    EXPECT_LT(Distance(together.narrow(0, 0, 1), model.Hidden(block(0, 2), {}, &whole)), 1e-4) << method;
+  }
+}
+
+}  // namespace
+}  // namespace tensorcache::train

@@ -1,0 +1,199 @@
+#include "train/parameters.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/rng.h"
+
+namespace tensorcache::train {
+namespace {
+
+// Calls visit(name, kind, tensor) for every tensor of the model that is defined, in a fixed order. The one list of names.
+template <class Parameters, class Visit>
+void ForEachParameter(Parameters& p, const Visit& visit) {
+  const auto see = [&](const std::string& name, ParameterKind kind, auto& tensor) {
+    if (tensor.defined()) visit(name, kind, tensor);
+  };
+  see("model.embed_tokens.weight", ParameterKind::kMatrix, p.embedding);
+  for (size_t i = 0; i < p.layers.size(); ++i) {
+    auto& layer = p.layers[i];
+    auto& attention = layer.attention;
+    const std::string at = fmt::format("model.layers.{}.", i);
+    see(at + "input_layernorm.weight", ParameterKind::kVector, layer.attention_norm_weight);
+    see(at + "input_layernorm.bias", ParameterKind::kVector, layer.attention_norm_bias);
+    see(at + "self_attn.qkv_proj.weight", ParameterKind::kMatrix, attention.qkv_weight);
+    see(at + "self_attn.qkv_proj.bias", ParameterKind::kVector, attention.qkv_bias);
+    see(at + "self_attn.o_proj.weight", ParameterKind::kMatrix, attention.out_weight);
+    see(at + "self_attn.o_proj.bias", ParameterKind::kVector, attention.out_bias);
+    see(at + "self_attn.tensor_cache.o_proj.weight", ParameterKind::kMatrix, attention.memory_out_weight);
+    see(at + "self_attn.tensor_cache.lambda_logit", ParameterKind::kMemory, attention.lambda_logit);
+    see(at + "self_attn.tensor_cache.eta_logit", ParameterKind::kMemory, attention.eta_logit);
+    see(at + "self_attn.tensor_cache.gate", ParameterKind::kMemory, attention.gate);
+    see(at + "self_attn.tensor_cache.gate_proj.weight", ParameterKind::kMemory, attention.gate_weight);
+    see(at + "self_attn.tensor_cache.alpha", ParameterKind::kMemory, attention.alpha);
+    see(at + "self_attn.tensor_cache.slot_keys", ParameterKind::kMemory, attention.slot_keys);
+    see(at + "self_attn.infini.gate", ParameterKind::kMemory, attention.infini_gate);
+    see(at + "post_attention_layernorm.weight", ParameterKind::kVector, layer.mlp_norm_weight);
+    see(at + "post_attention_layernorm.bias", ParameterKind::kVector, layer.mlp_norm_bias);
+    see(at + "mlp.in_proj.weight", ParameterKind::kMatrix, layer.mlp_in_weight);
+    see(at + "mlp.in_proj.bias", ParameterKind::kVector, layer.mlp_in_bias);
+    see(at + "mlp.down_proj.weight", ParameterKind::kMatrix, layer.mlp_down_weight);
+    see(at + "mlp.down_proj.bias", ParameterKind::kVector, layer.mlp_down_bias);
+  }
+  see("model.norm.weight", ParameterKind::kVector, p.final_norm_weight);
+  see("model.norm.bias", ParameterKind::kVector, p.final_norm_bias);
+  if (!p.head.is_same(p.embedding)) see("lm_head.weight", ParameterKind::kMatrix, p.head);
+}
+
+// Makes tensors; numbers them, so that each has random numbers of its own.
+class Initializer {
+ public:
+  explicit Initializer(uint64_t seed) : seed_(seed) {}
+
+  Tensor Normal(at::IntArrayRef shape, double deviation) {
+    constexpr int64_t kPiece = 1 << 14;  // each with a stream of its own, so that threads can share the work
+    Tensor tensor = at::empty(shape, at::kFloat);
+    float* data = tensor.mutable_data_ptr<float>();
+    const uint64_t first_stream = next_tensor_++ << 32;
+    const int64_t pieces = (tensor.numel() + kPiece - 1) / kPiece;
+    at::parallel_for(0, pieces, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t piece = begin; piece < end; ++piece) {
+        Rng rng(seed_, first_stream + static_cast<uint64_t>(piece));
+        const int64_t last = std::min(tensor.numel(), (piece + 1) * kPiece);
+        for (int64_t i = piece * kPiece; i < last; ++i) data[i] = static_cast<float>(deviation * rng.Normal());
+      }
+    });
+    return tensor;
+  }
+
+ private:
+  uint64_t seed_;
+  uint64_t next_tensor_ = 0;
+};
+
+double Logit(double p) { return std::log(p / (1 - p)); }
+
+Tensor Constant(at::IntArrayRef shape, double value) { return at::full(shape, value, at::kFloat); }
+
+constexpr double kDeviation = 0.02;
+
+AttentionParameters InitialAttention(const ModelConfig& config, bool has_memory, Initializer& init) {
+  const int64_t E = config.hidden_size, H = config.num_attention_heads, G = config.num_key_value_heads;
+  const int64_t D = config.HeadDim();
+  const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
+  const TensorCacheConfig& tc = config.cache.tensor_cache;
+  AttentionParameters p;
+  p.qkv_weight = init.Normal({(H + 2 * G) * D, E}, kDeviation);
+  if (config.attention_bias) p.qkv_bias = Constant({(H + 2 * G) * D}, 0);
+  p.out_weight = init.Normal({E, H * D}, residual);
+  if (config.output_bias) p.out_bias = Constant({E}, 0);
+  if (config.cache.method == CacheMethod::kInfini) p.infini_gate = Constant({H}, config.cache.infini.gate_init);
+  if (!has_memory) return p;
+
+  p.memory_out_weight = init.Normal({E, H * D}, residual);
+  p.lambda_logit = Constant({G, 1}, Logit(tc.lambda_init));
+  p.eta_logit = Constant({G, 1}, Logit(tc.eta_init));
+  if (tc.two_timescale) {
+    p.lambda_logit = at::cat({p.lambda_logit, Constant({G, 1}, Logit(tc.slow_lambda_init))}, 1);
+    p.eta_logit = at::cat({p.eta_logit, Constant({G, 1}, Logit(tc.slow_eta_init))}, 1);
+    p.alpha = Constant({1}, tc.alpha_init);
+  }
+  p.gate = Constant({1}, tc.gate_init);
+  if (tc.gate == MemoryGate::kPerToken) p.gate_weight = Constant({E}, 0);
+  if (tc.slots > 1) p.slot_keys = init.Normal({G, tc.slots, D}, 1);
+  return p;
+}
+
+LayerParameters InitialLayer(const ModelConfig& config, int64_t index, Initializer& init) {
+  const int64_t E = config.hidden_size, F = config.intermediate_size;
+  const bool layer_norm = config.norm == NormKind::kLayerNorm;
+  LayerParameters p;
+  p.attention_norm_weight = Constant({E}, 1);
+  if (layer_norm) p.attention_norm_bias = Constant({E}, 0);
+  p.attention = InitialAttention(config, config.HasTensorCache(index), init);
+  p.mlp_norm_weight = Constant({E}, 1);
+  if (layer_norm) p.mlp_norm_bias = Constant({E}, 0);
+  const int64_t in_rows = config.gated_mlp ? 2 * F : F;
+  p.mlp_in_weight = init.Normal({in_rows, E}, kDeviation);
+  p.mlp_down_weight = init.Normal({E, F}, kDeviation / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers)));
+  if (config.mlp_bias) {
+    p.mlp_in_bias = Constant({in_rows}, 0);
+    p.mlp_down_bias = Constant({E}, 0);
+  }
+  return p;
+}
+
+void Freeze(const TensorCacheConfig& tc, AttentionParameters& p) {
+  const auto set = [](Tensor& tensor, bool learned) {
+    if (tensor.defined()) tensor.requires_grad_(learned);
+  };
+  set(p.lambda_logit, tc.learn_lambda);
+  set(p.eta_logit, tc.learn_eta);
+  set(p.gate, tc.learn_gate);
+  set(p.gate_weight, tc.learn_gate);
+}
+
+// What a fused projection consists of: (name of the part, its rows).
+using Parts = std::vector<std::pair<std::string, int64_t>>;
+
+Parts PartsOf(const ModelConfig& config, const std::string& name) {
+  const int64_t D = config.HeadDim();
+  const int64_t q = config.num_attention_heads * D, kv = config.num_key_value_heads * D;
+  if (name.find(".self_attn.qkv_proj.") != name.npos) return {{"q_proj", q}, {"k_proj", kv}, {"v_proj", kv}};
+  if (name.find(".mlp.in_proj.") == name.npos) return {};
+  if (!config.gated_mlp) return {{"up_proj", config.intermediate_size}};
+  return {{"gate_proj", config.intermediate_size}, {"up_proj", config.intermediate_size}};
+}
+
+}  // namespace
+
+ModelParameters InitialParameters(const ModelConfig& config, uint64_t seed, at::Device device) {
+  Initializer init(seed);
+  ModelParameters p;
+  p.embedding = init.Normal({config.vocab_size, config.hidden_size}, kDeviation);
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) p.layers.push_back(InitialLayer(config, i, init));
+  p.final_norm_weight = Constant({config.hidden_size}, 1);
+  if (config.norm == NormKind::kLayerNorm) p.final_norm_bias = Constant({config.hidden_size}, 0);
+  p.head = config.tie_word_embeddings ? p.embedding : init.Normal({config.vocab_size, config.hidden_size}, kDeviation);
+  ForEachParameter(p, [&](const std::string&, ParameterKind, Tensor& tensor) {
+    if (device != at::kCPU) tensor = tensor.to(device);
+    tensor.requires_grad_(true);
+  });
+  if (config.tie_word_embeddings) p.head = p.embedding;
+  for (LayerParameters& layer : p.layers) Freeze(config.cache.tensor_cache, layer.attention);
+  return p;
+}
+
+std::vector<NamedParameter> AllParameters(const ModelParameters& parameters) {
+  std::vector<NamedParameter> all;
+  ForEachParameter(parameters, [&](const std::string& name, ParameterKind kind, const Tensor& tensor) {
+    all.push_back({name, kind, tensor});
+  });
+  return all;
+}
+
+std::vector<StoredParameter> StoredParameters(const ModelConfig& config, const ModelParameters& parameters) {
+  std::vector<StoredParameter> stored;
+  for (const NamedParameter& parameter : AllParameters(parameters)) {
+    const Tensor tensor = parameter.tensor.detach();
+    const Parts parts = PartsOf(config, parameter.name);
+    if (parts.empty()) stored.push_back({parameter.name, tensor});
+    const size_t kind = parameter.name.rfind('.'), projection = parameter.name.rfind('.', kind - 1);
+    int64_t row = 0;
+    for (const auto& [part, rows] : parts) {
+      const std::string name = parameter.name.substr(0, projection + 1) + part + parameter.name.substr(kind);
+      stored.push_back({name, tensor.narrow(0, row, rows)});
+      row += rows;
+    }
+  }
+  return stored;
+}
+
+int64_t CountParameters(const ModelParameters& parameters) {
+  int64_t count = 0;
+  for (const NamedParameter& parameter : AllParameters(parameters)) count += parameter.tensor.numel();
+  return count;
+}
+
+}  // namespace tensorcache::train

@@ -1,0 +1,29 @@
+#include "train/presets.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "core/config.h"
+#include "core/text.h"
+
+namespace tensorcache::train {
+
+Status ReadPresetOrFile(const std::string& name_or_path, TrainConfig* config) {
+  std::vector<std::string_view> names;
+  for (const Preset& preset : Presets()) {
+    names.push_back(preset.name);
+    if (preset.name != name_or_path) continue;
+    TC_ASSIGN_OR_RETURN(const Json json, ParseJson(preset.json, name_or_path));
+    return ParseConfig(json, config);
+  }
+  std::error_code ignored;
+  if (std::filesystem::exists(name_or_path, ignored)) return ReadConfigFile(name_or_path, config);
+  std::string all;
+  for (const std::string_view name : names) all += fmt::format("{}{}", all.empty() ? "" : ", ", name);
+  const std::string hint = DidYouMean(name_or_path, names);
+  return NotFound(fmt::format("--config: there is no file or preset {}{}", Quoted(name_or_path),
+                              hint.empty() ? fmt::format("; the presets are {}", all) : hint));
+}
+
+}  // namespace tensorcache::train

@@ -1,0 +1,251 @@
+#include "train/run.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <limits>
+
+#include "core/config.h"
+#include "core/file.h"
+#include "train/metrics_log.h"
+
+namespace tensorcache::train {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kRunConfigFile[] = "train.json";
+
+std::string PathIn(const std::string& folder, const char* name) { return (fs::path(folder) / name).string(); }
+
+Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return IoError(fmt::format("{}: cannot make this folder: {}", path, error.message()));
+  if (!fs::is_directory(path)) return InvalidArgument(fmt::format("{}: is not a folder", path));
+  return OkStatus();
+}
+
+// The keys that may differ between a run and its continuation: those that do not change what a step computes.
+void ForgetChangeable(OrderedJson& config) {
+  for (const char* key : {"steps", "log_every", "eval_every", "eval_batches", "save_every", "device"}) {
+    config["train"].erase(key);
+  }
+  if (config["data"].contains("text")) config["data"]["text"].erase("cache_dir");
+}
+
+// "train.seed", the path of the first difference; "" if there is none.
+std::string FirstDifference(const OrderedJson& a, const OrderedJson& b, const std::string& path) {
+  if (a == b) return "";
+  if (!a.is_object() || !b.is_object()) return path;
+  for (const auto& [key, value] : a.items()) {
+    const std::string inner = path.empty() ? key : path + "." + key;
+    if (!b.contains(key)) return inner;
+    const std::string found = FirstDifference(value, b[key], inner);
+    if (!found.empty()) return found;
+  }
+  return path.empty() ? "an unknown key" : path;
+}
+
+Status CheckSameRun(const TrainConfig& config, const TrainState& state, const std::string& folder) {
+  const auto stored = state.texts.find("config");
+  if (stored == state.texts.end()) return Corrupt(fmt::format("{}: {} has no config", folder, kTrainStateFile));
+  TrainConfig before;
+  TC_ASSIGN_OR_RETURN(const Json json, ParseJson(stored->second, kTrainStateFile));
+  TC_RETURN_IF_ERROR(ParseConfig(json, &before));
+  OrderedJson now_json = ToJson(config), before_json = ToJson(before);
+  ForgetChangeable(now_json);
+  ForgetChangeable(before_json);
+  const std::string different = FirstDifference(now_json, before_json, "");
+  if (different.empty()) return OkStatus();
+  return InvalidArgument(
+      fmt::format("{}: was trained with another {}; resume it with its own config (leave --config and "
+                  "--set out), or start in another folder",
+                  folder, different));
+}
+
+Status CheckFreshFolder(const std::string& folder) {
+  if (!fs::exists(PathIn(folder, kTrainStateFile))) return OkStatus();
+  return InvalidArgument(
+      fmt::format("{}: holds a training run already; add --resume to go on with it, or choose another "
+                  "folder",
+                  folder));
+}
+
+// The run's files and clock; what only the first process does is here.
+class Run {
+ public:
+  Run(const TrainConfig& config, const RunOptions& options, const RunEvents& events)
+      : config_(config), options_(options), events_(events) {}
+
+  Result<RunResult> Go();
+
+ private:
+  bool First() const { return world_->rank() == 0; }
+  Status Prepare();
+  Status Restore();
+  Status OpenFolder();
+  Result<bool> StopWanted();
+  Status AfterStep(const StepMetrics& metrics, double tokens_per_second);
+  Status Evaluate();
+  Status SaveCheckpoint();
+  Status SaveFolder(const std::string& folder);
+  // An error in one process's files must end all of them, not leave them waiting.
+  Status Agree(const Status& mine);
+
+  TrainConfig config_;
+  const RunOptions& options_;
+  const RunEvents& events_;
+  std::unique_ptr<World> world_;
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<MetricsLog> log_;
+  RunResult result_{.best_loss = std::numeric_limits<double>::infinity()};
+  int64_t saved_step_ = -1;
+};
+
+Status Run::Agree(const Status& mine) {
+  std::array<double, 1> failures = {mine.ok() ? 0.0 : 1.0};
+  const Status exchange = world_->AllReduceSum(failures);
+  if (!mine.ok()) return mine;
+  TC_RETURN_IF_ERROR(exchange);
+  return failures[0] == 0 ? OkStatus() : IoError("another process failed; see its message");
+}
+
+Status Run::Prepare() {
+  TC_RETURN_IF_ERROR(ValidateTrainConfig(config_));
+  TC_RETURN_IF_ERROR(CheckDevice(config_.train.device));
+  TC_ASSIGN_OR_RETURN(world_, World::Join(options_.world, at::Device(config_.train.device)));
+  data::SourceOptions source_options{.seed = config_.train.seed,
+                                     .length = config_.model.max_position_embeddings,
+                                     .rows_per_batch = config_.train.batch_size,
+                                     .consecutive = config_.train.carry_state};
+  if (First()) source_options.progress = events_.on_tokenize;
+  TC_ASSIGN_OR_RETURN(std::shared_ptr<const data::BatchSource> source,
+                      data::MakeSource(config_.data, source_options, &tokenizer_));
+  if (config_.model.vocab_size == 0) config_.model.vocab_size = source->vocab_size();
+  config_.model.max_position_embeddings = source->length();
+  TC_ASSIGN_OR_RETURN(trainer_, Trainer::Create(config_, std::move(source), world_.get()));
+  return OkStatus();
+}
+
+Status Run::Restore() {
+  TC_ASSIGN_OR_RETURN(const TrainState state, LoadTrainState(options_.folder));
+  TC_RETURN_IF_ERROR(CheckSameRun(config_, state, options_.folder));
+  TC_RETURN_IF_ERROR(trainer_->Restore(state));
+  const auto best = state.texts.find("best_loss");
+  if (best != state.texts.end()) result_.best_loss = std::strtod(best->second.c_str(), nullptr);
+  saved_step_ = trainer_->step();
+  return OkStatus();
+}
+
+Status Run::OpenFolder() {
+  TC_RETURN_IF_ERROR(MakeFolder(options_.folder));
+  if (!options_.resume) TC_RETURN_IF_ERROR(CheckFreshFolder(options_.folder));
+  TC_ASSIGN_OR_RETURN(MetricsLog log, MetricsLog::Open(options_.folder, trainer_->step()));
+  log_ = std::make_unique<MetricsLog>(std::move(log));
+  return WriteFileAtomically(PathIn(options_.folder, kRunConfigFile), ToJson(config_).dump(2) + "\n");
+}
+
+Result<bool> Run::StopWanted() {
+  std::array<double, 1> wanted = {options_.stop != nullptr && options_.stop->load() ? 1.0 : 0.0};
+  TC_RETURN_IF_ERROR(world_->AllReduceSum(wanted));  // a signal may have reached one process only
+  return wanted[0] > 0;
+}
+
+Status Run::SaveFolder(const std::string& folder) {
+  TC_RETURN_IF_ERROR(MakeFolder(folder));
+  if (tokenizer_ != nullptr) TC_RETURN_IF_ERROR(tokenizer_->Save(folder));
+  return SaveModel(trainer_->model(), folder);
+}
+
+Status Run::SaveCheckpoint() {
+  if (saved_step_ == trainer_->step()) return OkStatus();
+  TC_ASSIGN_OR_RETURN(TrainState state, trainer_->Save());
+  saved_step_ = trainer_->step();
+  const auto save = [&]() -> Status {
+    state.texts["config"] = ToJson(config_).dump();
+    state.texts["best_loss"] = fmt::format("{}", result_.best_loss);
+    TC_RETURN_IF_ERROR(SaveTrainState(state, options_.folder));
+    TC_RETURN_IF_ERROR(SaveFolder(options_.folder));
+    if (events_.on_save) events_.on_save(trainer_->step());
+    return OkStatus();
+  };
+  return Agree(First() ? save() : OkStatus());
+}
+
+Status Run::Evaluate() {
+  TC_ASSIGN_OR_RETURN(result_.last, trainer_->Evaluate());
+  const bool best = result_.last.loss < result_.best_loss;
+  if (best) result_.best_loss = result_.last.loss;
+  const auto record = [&]() -> Status {
+    TC_RETURN_IF_ERROR(log_->Append(EvalRecord(trainer_->step(), result_.last, best)));
+    if (events_.on_evaluation) events_.on_evaluation(trainer_->step(), result_.last, best);
+    return best ? SaveFolder(PathIn(options_.folder, "best")) : OkStatus();
+  };
+  return Agree(First() ? record() : OkStatus());
+}
+
+Status Run::AfterStep(const StepMetrics& metrics, double tokens_per_second) {
+  const TrainOptions& train = config_.train;
+  const bool last = metrics.step == train.steps;
+  if (First()) {
+    if (events_.on_step) events_.on_step(metrics, tokens_per_second);
+    if (!metrics.layers.empty()) TC_RETURN_IF_ERROR(log_->Append(TrainRecord(metrics, tokens_per_second)));
+  }
+  if (last || (train.eval_every > 0 && metrics.step % train.eval_every == 0)) TC_RETURN_IF_ERROR(Evaluate());
+  if (last || (train.save_every > 0 && metrics.step % train.save_every == 0)) TC_RETURN_IF_ERROR(SaveCheckpoint());
+  return OkStatus();
+}
+
+Result<RunResult> Run::Go() {
+  TC_RETURN_IF_ERROR(Prepare());
+  if (options_.resume) TC_RETURN_IF_ERROR(Agree(Restore()));
+  TC_RETURN_IF_ERROR(Agree(First() ? OpenFolder() : OkStatus()));
+  const TrainOptions& train = config_.train;
+  if (First() && events_.on_start) {
+    events_.on_start(*trainer_, train.batch_size * config_.model.max_position_embeddings);
+  }
+  while (trainer_->step() < train.steps) {
+    TC_ASSIGN_OR_RETURN(const bool stop, StopWanted());
+    if (stop) {
+      result_.stopped = true;
+      TC_RETURN_IF_ERROR(SaveCheckpoint());
+      break;
+    }
+    const int64_t next = trainer_->step() + 1;
+    const bool logged = next % train.log_every == 0 || next == 1 || next == train.steps;
+    const auto start = Clock::now();
+    TC_ASSIGN_OR_RETURN(const StepMetrics metrics, trainer_->Step(logged));
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    TC_RETURN_IF_ERROR(AfterStep(metrics, static_cast<double>(metrics.tokens) / seconds));
+  }
+  result_.step = trainer_->step();
+  return result_;
+}
+
+}  // namespace
+
+Result<RunResult> RunTraining(const TrainConfig& config, const RunOptions& options, const RunEvents& events) {
+  try {
+    return Run(config, options, events).Go();
+  } catch (const c10::Error& error) {  // out of memory, or an operation the device does not have
+    const std::string text = error.what_without_backtrace();
+    return IoError(text.substr(0, text.find('\n')));
+  }
+}
+
+Status ReadRunConfig(const std::string& folder, TrainConfig* config) {
+  const std::string path = PathIn(folder, kRunConfigFile);
+  if (!fs::exists(path)) {
+    return NotFound(
+        fmt::format("{}: there is no training to resume in this folder ({} is missing)", folder, kRunConfigFile));
+  }
+  return ReadConfigFile(path, config);
+}
+
+}  // namespace tensorcache::train

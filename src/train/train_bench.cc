@@ -1,0 +1,233 @@
+#include "train/train_bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/config.h"
+#include "core/rng.h"
+#include "train/flops.h"
+#include "train/memory_meter.h"
+#include "train/presets.h"
+#include "train/trainer.h"
+
+namespace tensorcache::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsOf(const std::function<void()>& run) {
+  const auto start = Clock::now();
+  run();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Random tokens where a preset has text: speed does not depend on what they say, and the bench needs no files.
+class RandomSource final : public data::BatchSource {
+ public:
+  RandomSource(int64_t vocab, int64_t length) : vocab_(vocab), length_(length) {}
+  int64_t vocab_size() const override { return vocab_; }
+  int64_t length() const override { return length_; }
+  Status Fill(data::Split, int64_t step, int64_t first_row, int64_t rows, data::Batch* batch) const override {
+    batch->rows = rows;
+    batch->length = length_;
+    batch->fresh.assign(static_cast<size_t>(rows), 1);
+    batch->inputs.clear();
+    for (int64_t row = first_row; row < first_row + rows; ++row) {
+      Rng rng(static_cast<uint64_t>(step), static_cast<uint64_t>(row));
+      for (int64_t t = 0; t < length_; ++t) {
+        batch->inputs.push_back(static_cast<int32_t>(rng.Below(static_cast<uint64_t>(vocab_))));
+      }
+    }
+    batch->targets = batch->inputs;
+    return OkStatus();
+  }
+
+ private:
+  int64_t vocab_, length_;
+};
+
+struct Method {
+  const char* name;
+  std::vector<std::string> overrides;
+};
+
+const std::vector<Method>& Methods() {
+  static const std::vector<Method> methods = {
+      {"window", {"cache.method=window"}},
+      {"full", {"cache.method=full"}},
+      {"streaming_llm", {"cache.method=streaming_llm"}},
+      {"infini", {"cache.method=infini"}},
+      {"tensor_cache outer", {"cache.method=tensor_cache"}},
+      {"tensor_cache delta", {"cache.method=tensor_cache", "cache.tensor_cache.rule=delta"}},
+      {"tensor_cache wedge", {"cache.method=tensor_cache", "cache.tensor_cache.rule=wedge"}},
+  };
+  return methods;
+}
+
+constexpr int64_t kGpt2Vocabulary = 50257;
+
+// One preset with one method, ready to step.
+struct Candidate {
+  const Method* method = nullptr;
+  TrainConfig config;
+  int64_t supervised = 0;
+  std::unique_ptr<World> world;
+  std::unique_ptr<Trainer> trainer;
+  std::vector<double> seconds;
+};
+
+Result<Candidate> Prepare(const std::string& preset, const Method& method, int64_t batch) {
+  Candidate made{.method = &method};
+  TC_RETURN_IF_ERROR(ReadPresetOrFile(preset, &made.config));
+  for (const std::string& assignment : method.overrides) TC_RETURN_IF_ERROR(ApplyOverride(assignment, &made.config));
+  TrainConfig& config = made.config;
+  if (batch > 0) config.train.batch_size = batch;
+  config.train.accumulate = 1;
+  std::shared_ptr<const data::BatchSource> source;
+  if (config.data.kind == data::DataKind::kRecall) {
+    TC_ASSIGN_OR_RETURN(source, data::MakeSource(config.data, {.seed = 1, .rows_per_batch = batch}, nullptr));
+    made.supervised = config.train.batch_size * config.data.recall.episodes;
+  } else {
+    if (config.model.vocab_size == 0) config.model.vocab_size = kGpt2Vocabulary;
+    source = std::make_shared<RandomSource>(config.model.vocab_size, config.model.max_position_embeddings);
+    made.supervised = config.train.batch_size * source->length();
+  }
+  config.model.vocab_size = std::max(config.model.vocab_size, source->vocab_size());
+  config.model.max_position_embeddings = source->length();
+  TC_ASSIGN_OR_RETURN(made.world, World::Join({}, at::kCPU));
+  TC_ASSIGN_OR_RETURN(made.trainer, Trainer::Create(config, source, made.world.get()));
+  return made;
+}
+
+Status TimeStep(Candidate& candidate) {
+  Status status;
+  candidate.seconds.push_back(SecondsOf([&] {
+    const Result<StepMetrics> metrics = candidate.trainer->Step(false);
+    if (!metrics.ok()) status = metrics.status();
+  }));
+  return status;
+}
+
+// Seconds of one large product with all threads.
+double TimeSgemm(int64_t* flops) {
+  constexpr int64_t kSize = 1536;
+  static const Tensor a = at::rand({kSize, kSize}), b = at::rand({kSize, kSize});
+  static Tensor c = at::empty({kSize, kSize});
+  *flops = 2 * kSize * kSize * kSize;
+  return SecondsOf([] { at::mm_out(c, a, b); });
+}
+
+TrainBenchRow MakeRow(const std::string& preset, const Candidate& candidate) {
+  const ModelConfig& model = candidate.config.model;
+  TrainBenchRow row{.preset = preset,
+                    .method = candidate.method->name,
+                    .rows = candidate.config.train.batch_size,
+                    .tokens = model.max_position_embeddings};
+  const double seconds = Median(candidate.seconds);
+  row.tokens_per_second = static_cast<double>(row.rows * row.tokens) / seconds;
+  row.gflops = TrainingFlops(model, {.rows = row.rows, .tokens = row.tokens, .supervised = candidate.supervised}) /
+               seconds / 1e9;
+  return row;
+}
+
+// The bench's own batch: the preset's where a step is quick, less where it takes many seconds.
+int64_t BenchBatch(const std::string& preset) { return preset == "gpt-130m" ? 2 : 0; }
+
+// Forward and backward of a model of one layer, ending in the sum of its output.
+double TimeLayer(const Model& model, const Tensor& tokens, Backend backend) {
+  const std::vector<NamedParameter> parameters = AllParameters(model.parameters());
+  return SecondsOf([&] {
+    model.Hidden(tokens, {.training = true, .backend = backend}).sum().backward();
+    for (const NamedParameter& parameter : parameters) parameter.tensor.mutable_grad().reset();
+  });
+}
+
+}  // namespace
+
+Result<TrainBenchRow> MeasureStepMemory(const std::string& preset, const std::string& method, int64_t batch) {
+  StartMeteringMemory();
+  for (const Method& known : Methods()) {
+    if (known.name != method) continue;
+    ResetMemoryPeaks();
+    const int64_t before = LiveTensorBytes();
+    TC_ASSIGN_OR_RETURN(Candidate candidate, Prepare(preset, known, batch));
+    for (int i = 0; i < 2; ++i) TC_RETURN_IF_ERROR(TimeStep(candidate));  // the second with the optimiser's state there
+    TrainBenchRow row = MakeRow(preset, candidate);
+    row.peak_bytes = PeakTensorBytes() - before;
+    row.peak_resident = PeakResidentBytes();
+    return row;
+  }
+  return InvalidArgument(fmt::format("there is no method '{}' to measure", method));
+}
+
+Result<std::vector<TrainBenchRow>> BenchTraining(const TrainBenchOptions& options,
+                                                 const std::function<void(const TrainBenchRow&)>& on_row) {
+  const int64_t batch = options.batch > 0 ? options.batch : BenchBatch(options.preset);
+  std::vector<TrainBenchRow> memory;
+  for (const Method& method : Methods()) {
+    TC_ASSIGN_OR_RETURN(TrainBenchRow row, MeasureStepMemory(options.preset, method.name, batch));
+    memory.push_back(row);
+  }
+  // Each method is timed in turn with window and sgemm: at most two models are in memory.
+  std::vector<TrainBenchRow> rows;
+  TC_ASSIGN_OR_RETURN(Candidate window, Prepare(options.preset, Methods().front(), batch));
+  for (size_t i = 0; i < Methods().size(); ++i) {
+    TC_ASSIGN_OR_RETURN(Candidate candidate, Prepare(options.preset, Methods()[i], batch));
+    window.seconds.clear();
+    std::vector<double> sgemm;
+    int64_t flops = 0;
+    for (int repeat = 0; repeat <= options.repeats; ++repeat) {
+      TC_RETURN_IF_ERROR(TimeStep(window));
+      TC_RETURN_IF_ERROR(TimeStep(candidate));
+      for (int j = 0; j < 3; ++j) sgemm.push_back(TimeSgemm(&flops));
+    }
+    window.seconds.erase(window.seconds.begin());  // the first warms up
+    candidate.seconds.erase(candidate.seconds.begin());
+    TrainBenchRow row = MakeRow(options.preset, candidate);
+    row.to_window = Median(window.seconds) / Median(candidate.seconds);
+    row.sgemm_gflops = static_cast<double>(flops) / Median(sgemm) / 1e9;
+    row.utilisation = row.gflops / row.sgemm_gflops;
+    row.peak_bytes = memory[i].peak_bytes;
+    row.peak_resident = memory[i].peak_resident;
+    row.memory_to_window = static_cast<double>(row.peak_bytes) / static_cast<double>(memory[0].peak_bytes);
+    on_row(row);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Result<std::vector<FusionRow>> BenchFusion(const std::string& preset, int repeats) {
+  std::vector<FusionRow> rows;
+  for (const Method& method : Methods()) {
+    TrainConfig config;
+    TC_RETURN_IF_ERROR(ReadPresetOrFile(preset, &config));
+    for (const std::string& assignment : method.overrides) TC_RETURN_IF_ERROR(ApplyOverride(assignment, &config));
+    config.model.num_hidden_layers = 1;
+    config.model.vocab_size = 64;
+    const int64_t tokens = config.data.kind == data::DataKind::kRecall ? config.data.recall.Length()
+                                                                       : config.model.max_position_embeddings;
+    const int64_t batch = std::max<int64_t>(1, std::min<int64_t>(config.train.batch_size, 6400 / tokens));
+    TC_ASSIGN_OR_RETURN(const Model model, Model::Create(config.model, 1));
+    const Tensor input = at::randint(64, {batch, tokens}, at::kLong);
+    std::vector<double> fused, composite;
+    for (int repeat = 0; repeat <= repeats; ++repeat) {
+      fused.push_back(TimeLayer(model, input, Backend::kFused));
+      composite.push_back(TimeLayer(model, input, Backend::kComposite));
+    }
+    FusionRow row{.shape = fmt::format("{} layer, {}", preset, method.name),
+                  .fused_seconds = Median({fused.begin() + 1, fused.end()}),
+                  .composite_seconds = Median({composite.begin() + 1, composite.end()})};
+    row.speedup = row.composite_seconds / row.fused_seconds;
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace tensorcache::train

@@ -1,0 +1,91 @@
+#include "train/train_config.h"
+
+#include <fmt/format.h>
+
+#include "core/text.h"
+#include "train/torch.h"
+
+namespace tensorcache::train {
+namespace {
+
+Status CheckAtLeast(std::string_view name, int64_t value, int64_t least) {
+  if (value >= least) return OkStatus();
+  return InvalidArgument(fmt::format("train.{} is {}; it must be at least {}", name, value, least));
+}
+
+Status CheckRange(std::string_view name, double value, double low, double high) {
+  if (value >= low && value <= high) return OkStatus();
+  return InvalidArgument(fmt::format("train.{} is {}; it must be {} to {}", name, value, low, high));
+}
+
+// Carried rows must be alike: their window, and StreamingLLM's sinks, full after one block.
+Status ValidateCarry(const TrainConfig& config) {
+  const CacheConfig& cache = config.model.cache;
+  const TensorCacheConfig& tc = cache.tensor_cache;
+  const int64_t block = config.model.max_position_embeddings;
+  if (cache.method == CacheMethod::kFull) {
+    return InvalidArgument("train.carry_state needs a state of bounded size; cache.method full has none");
+  }
+  const int64_t kept = cache.window + (cache.method == CacheMethod::kStreamingLlm ? cache.sinks : 0);
+  if (block < kept) {
+    return InvalidArgument(
+        fmt::format("train.carry_state needs blocks of at least the {} tokens that the cache keeps; "
+                    "max_position_embeddings is {}",
+                    kept, block));
+  }
+  const bool chunked = cache.method == CacheMethod::kTensorCache &&
+                       (tc.write == MemoryWrite::kChunkStart || tc.write == MemoryWrite::kChunkMean);
+  if (chunked && block % tc.chunk != 0) {
+    return InvalidArgument(
+        fmt::format("train.carry_state needs max_position_embeddings ({}) to be a multiple of "
+                    "cache.tensor_cache.chunk ({})",
+                    block, tc.chunk));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status CheckDevice(const std::string& device) {
+  if (device == "cpu") return OkStatus();
+  const bool cuda = device == "cuda" || (device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
+                                         device.find_first_not_of("0123456789", 5) == device.npos);
+  if (!cuda) return InvalidArgument(fmt::format("train.device is {}; it must be cpu, cuda or cuda:N", Quoted(device)));
+  if (!at::hasCUDA())
+    return Unsupported(fmt::format("train.device is {}, but this LibTorch has no CUDA device", device));
+  return OkStatus();
+}
+
+Status ValidateTrainConfig(const TrainConfig& config) {
+  ModelConfig model = config.model;
+  if (model.vocab_size == 0) model.vocab_size = 1;
+  TC_RETURN_IF_ERROR(ValidateModelConfig(model));
+  const TrainOptions& train = config.train;
+  TC_RETURN_IF_ERROR(CheckAtLeast("steps", train.steps, 1));
+  TC_RETURN_IF_ERROR(CheckAtLeast("batch_size", train.batch_size, 1));
+  TC_RETURN_IF_ERROR(CheckAtLeast("accumulate", train.accumulate, 1));
+  TC_RETURN_IF_ERROR(CheckAtLeast("warmup_steps", train.warmup_steps, 0));
+  TC_RETURN_IF_ERROR(CheckAtLeast("log_every", train.log_every, 1));
+  TC_RETURN_IF_ERROR(CheckAtLeast("eval_every", train.eval_every, 0));
+  TC_RETURN_IF_ERROR(CheckAtLeast("eval_batches", train.eval_batches, 1));
+  TC_RETURN_IF_ERROR(CheckAtLeast("save_every", train.save_every, 0));
+  TC_RETURN_IF_ERROR(CheckRange("learning_rate", train.learning_rate, 0, 100));
+  TC_RETURN_IF_ERROR(CheckRange("min_learning_rate", train.min_learning_rate, 0, train.learning_rate));
+  TC_RETURN_IF_ERROR(CheckRange("memory_learning_rate_multiple", train.memory_learning_rate_multiple, 0, 1e6));
+  TC_RETURN_IF_ERROR(CheckRange("weight_decay", train.weight_decay, 0, 100));
+  TC_RETURN_IF_ERROR(CheckRange("beta1", train.beta1, 0, 1 - 1e-9));
+  TC_RETURN_IF_ERROR(CheckRange("beta2", train.beta2, 0, 1 - 1e-9));
+  TC_RETURN_IF_ERROR(CheckRange("adam_epsilon", train.adam_epsilon, 1e-30, 1));
+  TC_RETURN_IF_ERROR(CheckRange("clip_norm", train.clip_norm, 0, 1e30));
+  TC_RETURN_IF_ERROR(CheckRange("dropout", train.dropout, 0, 0.99));
+  if (train.batch_size % train.accumulate != 0) {
+    return InvalidArgument(
+        fmt::format("train.batch_size is {} and train.accumulate {}; the first must be a multiple of "
+                    "the second",
+                    train.batch_size, train.accumulate));
+  }
+  if (train.carry_state) TC_RETURN_IF_ERROR(ValidateCarry(config));
+  return OkStatus();
+}
+
+}  // namespace tensorcache::train

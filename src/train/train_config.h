@@ -1,0 +1,91 @@
+// What a training run is: the model's keys, and how it is trained. The content of configs/*.json.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "data/data.h"
+#include "tensorcache/config.h"
+#include "tensorcache/status.h"
+
+namespace tensorcache::train {
+
+enum class ComputeDtype { kFloat32, kBfloat16 };
+constexpr auto EnumNames(ComputeDtype) {
+  return std::to_array<std::pair<ComputeDtype, std::string_view>>(
+      {{ComputeDtype::kFloat32, "float32"}, {ComputeDtype::kBfloat16, "bfloat16"}});
+}
+
+struct TrainOptions {
+  int64_t steps = 1000;
+  int64_t batch_size = 32;
+  int64_t accumulate = 1;
+  double learning_rate = 1e-3;
+  double min_learning_rate = 0;
+  int64_t warmup_steps = 0;
+  double memory_learning_rate_multiple = 1;
+  double weight_decay = 0.01;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double adam_epsilon = 1e-8;
+  double clip_norm = 1;
+  double dropout = 0;
+  bool carry_state = false;
+  uint64_t seed = 1337;
+  int64_t log_every = 10;
+  int64_t eval_every = 100;
+  int64_t eval_batches = 10;
+  int64_t save_every = 100;
+  std::string device = "cpu";
+  ComputeDtype dtype = ComputeDtype::kFloat32;
+
+  template <class V>
+  void Fields(V& v) {
+    v("steps", steps, "optimiser steps");
+    v("batch_size", batch_size, "sequences a step, over all processes");
+    v("accumulate", accumulate, "parts in which a step's sequences go through the model, to save memory");
+    v("learning_rate", learning_rate, "AdamW's, after the warm-up");
+    v("min_learning_rate", min_learning_rate, "at the last step: cosine decay; equal to learning_rate: constant");
+    v("warmup_steps", warmup_steps, "linear warm-up");
+    v("memory_learning_rate_multiple", memory_learning_rate_multiple, "for gates, lambda, eta, alpha and slot keys");
+    v("weight_decay", weight_decay, "of matrices; norms, biases, gates, lambda and eta have none");
+    v("beta1", beta1, "AdamW's");
+    v("beta2", beta2, "AdamW's");
+    v("adam_epsilon", adam_epsilon, "AdamW's");
+    v("clip_norm", clip_norm, "largest norm of all gradients together; 0: no limit");
+    v("dropout", dropout, "of embeddings and of what each sub-layer adds");
+    v("carry_state", carry_state, "blocks of a document follow each other and start from the state of the one before");
+    v("seed", seed, "of parameters, data order, dropout and routing");
+    v("log_every", log_every, "steps between two lines of metrics.jsonl");
+    v("eval_every", eval_every, "steps between two evaluations; 0: none but the last");
+    v("eval_batches", eval_batches, "batches of an evaluation");
+    v("save_every", save_every, "steps between two checkpoints; 0: none but the last");
+    v("device", device, "cpu, cuda or cuda:N");
+    v("dtype", dtype, "of activations and matrix products; parameters and states are float32");
+  }
+};
+
+// The model's keys are at the top, as in a checkpoint's config.json.
+struct TrainConfig {
+  ModelConfig model;
+  data::DataConfig data;
+  TrainOptions train;
+
+  template <class V>
+  void Fields(V& v) {
+    model.Fields(v);
+    v("data", data, "what it is trained on");
+    v("train", train, "how");
+  }
+};
+
+// Everything that can be checked before data are read; a vocab_size of 0 stands for that of the data.
+Status ValidateTrainConfig(const TrainConfig& config);
+
+// Whether `device` is a name this build and machine know.
+Status CheckDevice(const std::string& device);
+
+}  // namespace tensorcache::train
