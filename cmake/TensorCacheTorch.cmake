@@ -15,6 +15,15 @@ target_compile_options(tc_torch INTERFACE ${tc_torch_flags})
 # LibTorch brings the headers of its own fmt, found before the system's, but exports no fmt to link.
 target_compile_definitions(tc_torch INTERFACE FMT_HEADER_ONLY=1)
 target_link_libraries(tc_torch INTERFACE ${TORCH_LIBRARIES})
+# at::parallel_for is inline code that uses threads only where OpenMP is switched on. Its runtime must be the one LibTorch
+# brings: two in a process would fight over the cores.
+target_compile_options(tc_torch INTERFACE -fopenmp)
+find_library(TENSORCACHE_TORCH_GOMP NAMES libgomp.so.1 PATHS ${TORCH_INSTALL_PREFIX}/lib NO_DEFAULT_PATH)
+if(TENSORCACHE_TORCH_GOMP)
+  target_link_libraries(tc_torch INTERFACE ${TENSORCACHE_TORCH_GOMP})
+else()
+  target_link_libraries(tc_torch INTERFACE gomp)
+endif()
 
 # tc_check_distributed(RESULT): whether this LibTorch has c10d with Gloo, and compiles and links against the
 # declarations of Gloo in src/train/gloo_shim. Looked up once per LibTorch; set TENSORCACHE_DISTRIBUTED to overrule it.

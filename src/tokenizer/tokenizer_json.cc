@@ -105,7 +105,7 @@ Status CheckModel(const Json& model) {
     return Unsupported("model: byte_fallback (the SentencePiece kind) is not supported, only byte-level BPE");
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (const Json& value = Get(model, key); !value.is_null() && value != "") {
+    if (const Json& value = Get(model, key); !value.is_null() && value != Json("")) {
       return Unsupported(fmt::format("model: {} is not supported", key));
     }
   }

@@ -15,7 +15,7 @@ std::string Escaped(const std::string& text) { return Json(text).dump(); }
 
 OrderedJson PreTokenizerJson(SplitPattern pattern) {
   const bool is_gpt2 = pattern == SplitPattern::kGpt2;
-  const OrderedJson byte_level = {
+  OrderedJson byte_level = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", is_gpt2}};
   if (is_gpt2) return byte_level;
   const OrderedJson split = {{"type", "Split"},

@@ -10,15 +10,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Rows are taken in blocks, so that what the gate reads and writes is still in cache from the product before and for the
-// one after. Smaller blocks make the products inefficient: they read the weights, and add to their gradients, once a block.
-constexpr int64_t kBlockBytes = int64_t{4} << 20;  // of projections before the activation
-
-int64_t BlockRows(int64_t rows, int64_t width) {
-  const int64_t blocks = std::max<int64_t>(1, rows * width * int64_t{sizeof(float)} / kBlockBytes);
-  return std::max<int64_t>(1, (rows + blocks - 1) / blocks);
-}
-
 // h (R, F or 2 F) -> a (R, F), contiguous.
 void Activate(Activation activation, const Tensor& h, const Tensor& a) {
   const int64_t width = a.size(1), stride = h.size(1);
@@ -61,33 +52,20 @@ void ActivateBackward(Activation activation, const Tensor& h, int64_t width, con
   });
 }
 
-// out = a weight^T + bias
-void Project(const Tensor& a, const Tensor& weight, const Tensor& bias, Tensor out) {
-  bias.defined() ? at::addmm_out(out, bias, a, weight.t()) : at::mm_out(out, a, weight.t());
-}
-
 // `in` with x (N, E) -> y (N, E). h (N, F or 2 F) keeps the projections before the activation; undefined: nobody needs
 // them.
 void Forward(const MlpInputs& in, const Tensor& h, const Tensor& y) {
-  const int64_t N = in.x.size(0), block = BlockRows(N, in.in_weight.size(0));
+  const int64_t N = in.x.size(0), block = BlockRows(N);
   const Tensor a = at::empty({block, in.down_weight.size(1)}, y.options());
   const Tensor scratch = h.defined() ? Tensor() : at::empty({block, in.in_weight.size(0)}, y.options());
-  for (int64_t begin = 0; begin < N; begin += block) {
-    const int64_t rows = std::min(block, N - begin);
-    const Tensor h_block = h.defined() ? h.narrow(0, begin, rows) : scratch.narrow(0, 0, rows);
-    const Tensor a_block = a.narrow(0, 0, rows);
-    Project(in.x.narrow(0, begin, rows), in.in_weight, in.in_bias, h_block);
+  ForEachBlock(N, [&](int64_t first, int64_t count) {
+    Tensor h_block = h.defined() ? h.narrow(0, first, count) : scratch.narrow(0, 0, count);
+    Tensor a_block = a.narrow(0, 0, count), y_block = y.narrow(0, first, count);
+    Project(in.x.narrow(0, first, count), in.in_weight, in.in_bias, h_block);
     Activate(in.activation, h_block, a_block);
-    Project(a_block, in.down_weight, in.down_bias, y.narrow(0, begin, rows));
-  }
+    Project(a_block, in.down_weight, in.down_bias, y_block);
+  });
 }
-
-// sum = a^T b, or sum += a^T b after the first block.
-void AddProduct(bool first, const Tensor& a, const Tensor& b, Tensor& sum) {
-  first ? at::mm_out(sum, a.t(), b) : sum.addmm_(a.t(), b);
-}
-
-void AddColumns(bool first, const Tensor& a, Tensor& sum) { first ? at::sum_out(sum, a, 0) : sum.add_(a.sum(0)); }
 
 // Of the inputs; only those that are defined are computed.
 struct Gradients {
@@ -95,31 +73,30 @@ struct Gradients {
 };
 
 void Backward(const MlpInputs& in, const Tensor& h, const Tensor& dy, Gradients& gradients) {
-  const int64_t N = h.size(0), F = in.down_weight.size(1), block = BlockRows(N, h.size(1));
+  const int64_t N = h.size(0), F = in.down_weight.size(1), block = BlockRows(N);
   const Tensor a = at::empty({block, F}, h.options()), dh = at::empty({block, h.size(1)}, h.options());
-  for (int64_t begin = 0; begin < N; begin += block) {
-    const int64_t rows = std::min(block, N - begin);
-    const Tensor h_block = h.narrow(0, begin, rows), dy_block = dy.narrow(0, begin, rows);
+  ForEachBlock(N, [&](int64_t first, int64_t count) {
+    const Tensor h_block = h.narrow(0, first, count), dy_block = dy.narrow(0, first, count);
     if (gradients.down_weight.defined()) {
-      const Tensor a_block = a.narrow(0, 0, rows);
+      const Tensor a_block = a.narrow(0, 0, count);
       Activate(in.activation, h_block, a_block);
-      AddProduct(begin == 0, dy_block, a_block, gradients.down_weight);
+      AddProduct(first == 0, dy_block, a_block, gradients.down_weight);
     }
-    if (gradients.down_bias.defined()) AddColumns(begin == 0, dy_block, gradients.down_bias);
-    if (!gradients.x.defined() && !gradients.in_weight.defined() && !gradients.in_bias.defined()) continue;
-    const Tensor dh_block = dh.narrow(0, 0, rows);
+    if (gradients.down_bias.defined()) AddColumns(first == 0, dy_block, gradients.down_bias);
+    if (!gradients.x.defined() && !gradients.in_weight.defined() && !gradients.in_bias.defined()) return;
+    const Tensor dh_block = dh.narrow(0, 0, count);
     Tensor da_block = dh_block.narrow(1, h.size(1) - F, F);
     at::mm_out(da_block, dy_block, in.down_weight);
     ActivateBackward(in.activation, h_block, F, dh_block);
     if (gradients.in_weight.defined()) {
-      AddProduct(begin == 0, dh_block, in.x.narrow(0, begin, rows), gradients.in_weight);
+      AddProduct(first == 0, dh_block, in.x.narrow(0, first, count), gradients.in_weight);
     }
-    if (gradients.in_bias.defined()) AddColumns(begin == 0, dh_block, gradients.in_bias);
+    if (gradients.in_bias.defined()) AddColumns(first == 0, dh_block, gradients.in_bias);
     if (gradients.x.defined()) {
-      Tensor dx_block = gradients.x.narrow(0, begin, rows);
+      Tensor dx_block = gradients.x.narrow(0, first, count);
       at::mm_out(dx_block, dh_block, in.in_weight);
     }
-  }
+  });
 }
 
 class FusedMlp : public torch::autograd::Function<FusedMlp> {
@@ -147,10 +124,8 @@ class FusedMlp : public torch::autograd::Function<FusedMlp> {
                           .down_weight = saved[2],
                           .activation = static_cast<Activation>(ctx->saved_data["activation"].toInt())};
     const bool has_in_bias = ctx->saved_data["in_bias"].toBool(), has_down_bias = ctx->saved_data["down_bias"].toBool();
-    // Sums over no rows are 0.
     const auto wanted = [&](bool wants, at::IntArrayRef sizes) {
-      if (!wants) return Tensor();
-      return in.x.size(0) == 0 ? at::zeros(sizes, in.x.options()) : at::empty(sizes, in.x.options());
+      return wants ? SumOver(in.x.size(0), sizes, in.x.options()) : Tensor();
     };
     Gradients gradients = {
         .x = wanted(ctx->needs_input_grad(0), in.x.sizes()),

@@ -25,46 +25,51 @@ RopeTable ContiguousTable(const RopeTable& table) {
   return {.cos = table.cos.contiguous(), .sin = table.sin.contiguous(), .pairing = table.pairing};
 }
 
-// in (B, T, heads, D) with contiguous rows -> out, contiguous, the same size or `in` itself: the first `rotated_heads`
-// heads rotated, the others copied.
-void RotateHeads(const Tensor& in, const RopeTable& table, bool inverse, int64_t rotated_heads, const Tensor& out) {
-  const int64_t T = in.size(1), heads = in.size(2), D = in.size(3), pairs = table.cos.size(1);
+// Of (B, T, heads, D): the first `heads` heads are rotated, the others stay.
+struct Rotation {
+  RopeTable table;
+  bool inverse = false;
+  int64_t heads = 0;
+};
+
+// Tokens first .. first + count - 1 of in (B, T, heads, D), counted through all of the batch, to out (count, heads, D).
+// Rows of `in` are contiguous. `out` is contiguous, and elsewhere or the same tokens of a contiguous `in`.
+void RotateTokens(const Tensor& in, const Rotation& rotation, int64_t first, int64_t count, float* out) {
+  const int64_t T = in.size(1), heads = in.size(2), D = in.size(3), pairs = rotation.table.cos.size(1);
   const auto from = RowsOf<const float>(in, kTokenMajor);
-  const auto to = RowsOf<float>(out, kTokenMajor);
-  const float *cos = table.cos.const_data_ptr<float>(), *sin = table.sin.const_data_ptr<float>();
-  const bool copy = from.data != to.data;
-  const auto rotate = [&](int64_t b, int64_t t, int64_t tokens) {
+  const float *cos = rotation.table.cos.const_data_ptr<float>(), *sin = rotation.table.sin.const_data_ptr<float>();
+  const auto rotate = [&](int64_t b, int64_t t, int64_t tokens, float* to) {
     ApplyRope({.in = {from.At(b, 0, t), 0, from.head, from.token},
-               .out = {to.At(b, 0, t), 0, to.head, to.token},
-               .heads = rotated_heads,
+               .out = {to, 0, D, heads * D},
+               .heads = rotation.heads,
                .tokens = tokens,
                .dims = D,
                .rotary_dims = 2 * pairs,
                .cos = {.data = cos + t * pairs, .token = pairs},
                .sin = {.data = sin + t * pairs, .token = pairs},
-               .pairing = table.pairing,
-               .inverse = inverse});
-    if (!copy) return;
-    for (int64_t i = t; i < t + tokens; ++i) {
-      for (int64_t h = rotated_heads; h < heads; ++h) {
-        std::memcpy(to.At(b, h, i), from.At(b, h, i), static_cast<size_t>(D) * sizeof(float));
+               .pairing = rotation.table.pairing,
+               .inverse = rotation.inverse});
+    if (to == from.At(b, 0, t)) return;
+    for (int64_t i = 0; i < tokens; ++i) {
+      for (int64_t h = rotation.heads; h < heads; ++h) {
+        std::memcpy(to + (i * heads + h) * D, from.At(b, h, t + i), static_cast<size_t>(D) * sizeof(float));
       }
     }
   };
-  ParallelRows(in.size(0) * T, heads * D, [&](int64_t begin, int64_t end) {
+  ParallelRows(count, heads * D, [&](int64_t begin, int64_t end) {
     while (begin < end) {
-      const int64_t t = begin % T, tokens = std::min(T - t, end - begin);
-      rotate(begin / T, t, tokens);
+      const int64_t t = (first + begin) % T, tokens = std::min(T - t, end - begin);
+      rotate((first + begin) / T, t, tokens, out + begin * heads * D);
       begin += tokens;
     }
   });
 }
 
-// The same into a new tensor.
-Tensor RotatedHeads(const Tensor& in, const RopeTable& table, bool inverse, int64_t rotated_heads) {
-  Tensor out = at::empty(in.sizes(), in.options());
-  RotateHeads(WithContiguousRows(in), table, inverse, rotated_heads, out);
-  return out;
+Tensor Rotated(const Tensor& x, const RopeTable& table, bool inverse) {
+  Tensor y = at::empty(x.sizes(), x.options());
+  RotateTokens(WithContiguousRows(x), {.table = table, .inverse = inverse, .heads = x.size(2)}, 0,
+               x.size(0) * x.size(1), y.mutable_data_ptr<float>());
+  return y;
 }
 
 class FusedRope : public torch::autograd::Function<FusedRope> {
@@ -73,14 +78,14 @@ class FusedRope : public torch::autograd::Function<FusedRope> {
     ctx->save_for_backward({table.cos, table.sin});
     ctx->saved_data["pairing"] = static_cast<int64_t>(table.pairing);
     ctx->saved_data["inverse"] = inverse;
-    return RotatedHeads(x, table, inverse, x.size(2));
+    return Rotated(x, table, inverse);
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     RefuseSecondDerivative();
     const variable_list saved = ctx->get_saved_variables();
     const RopeTable table = {saved[0], saved[1], static_cast<RopePairing>(ctx->saved_data["pairing"].toInt())};
-    return {RotatedHeads(grads[0], table, !ctx->saved_data["inverse"].toBool(), grads[0].size(2)), Tensor(), Tensor()};
+    return {Rotated(grads[0], table, !ctx->saved_data["inverse"].toBool()), Tensor(), Tensor()};
   }
 };
 
@@ -94,9 +99,13 @@ class FusedProjection : public torch::autograd::Function<FusedProjection> {
     ctx->saved_data["rotated_heads"] = rotated_heads;
     ctx->saved_data["bias"] = bias.has_value();
     const Tensor y = at::empty({x.size(0), x.size(1), weight.size(0) / head_dim, head_dim}, x.options());
-    Tensor flat = y.view({rows.size(0), weight.size(0)});
-    bias ? at::addmm_out(flat, *bias, rows, weight.t()) : at::mm_out(flat, rows, weight.t());
-    if (rotated_heads > 0) RotateHeads(y, table, /*inverse=*/false, rotated_heads, y);
+    const Rotation rotation = {.table = table, .heads = rotated_heads};
+    const Tensor flat = y.view({rows.size(0), weight.size(0)});
+    ForEachBlock(rows.size(0), [&](int64_t first, int64_t count) {
+      Tensor block = flat.narrow(0, first, count);
+      Project(rows.narrow(0, first, count), weight, bias.value_or(Tensor()), block);
+      if (rotated_heads > 0) RotateTokens(y, rotation, first, count, block.mutable_data_ptr<float>());
+    });
     return y;
   }
 
@@ -104,15 +113,33 @@ class FusedProjection : public torch::autograd::Function<FusedProjection> {
     RefuseSecondDerivative();
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1];
-    const RopeTable table = {saved[2], saved[3], static_cast<RopePairing>(ctx->saved_data["pairing"].toInt())};
-    const int64_t rotated_heads = ctx->saved_data["rotated_heads"].toInt();
-    const Tensor heads =
-        rotated_heads > 0 ? RotatedHeads(grads[0], table, /*inverse=*/true, rotated_heads) : grads[0].contiguous();
-    const Tensor dy = heads.view({x.size(0), weight.size(0)});
+    const Rotation rotation = {
+        .table = {saved[2], saved[3], static_cast<RopePairing>(ctx->saved_data["pairing"].toInt())},
+        .inverse = true,
+        .heads = ctx->saved_data["rotated_heads"].toInt()};
+    const int64_t N = x.size(0), columns = weight.size(0);
     Tensor dx, dweight, dbias;
-    if (ctx->needs_input_grad(0)) dx = at::mm(dy, weight).view({heads.size(0), heads.size(1), x.size(1)});
-    if (ctx->needs_input_grad(1)) dweight = at::mm(dy.t(), x);
-    if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2)) dbias = dy.sum(0);
+    if (ctx->needs_input_grad(0)) dx = at::empty(x.sizes(), x.options());
+    if (ctx->needs_input_grad(1)) dweight = SumOver(N, weight.sizes(), x.options());
+    if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2)) dbias = SumOver(N, {columns}, x.options());
+    const Tensor dy = rotation.heads > 0 ? WithContiguousRows(grads[0]) : grads[0].contiguous();
+    const Tensor scratch = rotation.heads > 0 ? at::empty({BlockRows(N), columns}, x.options()) : Tensor();
+    ForEachBlock(N, [&](int64_t first, int64_t count) {
+      Tensor block;  // the gradient before the rotation, (count, columns)
+      if (rotation.heads > 0) {
+        block = scratch.narrow(0, 0, count);
+        RotateTokens(dy, rotation, first, count, block.mutable_data_ptr<float>());
+      } else {
+        block = dy.view({N, columns}).narrow(0, first, count);
+      }
+      if (dx.defined()) {
+        Tensor dx_block = dx.narrow(0, first, count);
+        at::mm_out(dx_block, block, weight);
+      }
+      if (dweight.defined()) AddProduct(first == 0, block, x.narrow(0, first, count), dweight);
+      if (dbias.defined()) AddColumns(first == 0, block, dbias);
+    });
+    if (dx.defined()) dx = dx.view({dy.size(0), dy.size(1), x.size(1)});
     return {dx, dweight, dbias, Tensor(), Tensor(), Tensor()};
   }
 };

@@ -158,6 +158,16 @@ TEST(ProjectRotary, StridedInputsAndGradients) {
   ExpectFusedMatchesComposite(op, {x, weight}, 24);
 }
 
+// Blocks of rows begin and end in the middle of sequences.
+TEST(ProjectRotary, ManyBlocks) {
+  at::manual_seed(11);
+  const ThreadCount two(2);
+  const Op op = ProjectOp(Table(4, RopePairing::kHalfSplit, 0, 701), 4, 2);
+  ExpectFusedMatchesComposite(op, {at::randn({3, 701, 10}), at::randn({12, 10}), at::randn({12})}, 3 * 701);
+  ExpectFusedMatchesComposite(ProjectOp(RopeTable(), 4, 0), {at::randn({3, 701, 10}), at::randn({12, 10}), Tensor()},
+                              3 * 701);
+}
+
 TEST(ProjectRotary, WithoutTable) {
   const std::vector<Tensor> inputs = {at::randn({2, 3, 4}), at::randn({6, 4}), Tensor()};
   ExpectFusedMatchesComposite(ProjectOp(RopeTable(), 2, 0), inputs, 12);
