@@ -36,6 +36,7 @@ struct Rotation {
 // Rows of `in` are contiguous. `out` is contiguous, and elsewhere or the same tokens of a contiguous `in`.
 void RotateTokens(const Tensor& in, const Rotation& rotation, int64_t first, int64_t count, float* out) {
   const int64_t T = in.size(1), heads = in.size(2), D = in.size(3), pairs = rotation.table.cos.size(1);
+  if (in.numel() == 0) return;
   const auto from = RowsOf<const float>(in, kTokenMajor);
   const float *cos = rotation.table.cos.const_data_ptr<float>(), *sin = rotation.table.sin.const_data_ptr<float>();
   const auto rotate = [&](int64_t b, int64_t t, int64_t tokens, float* to) {
