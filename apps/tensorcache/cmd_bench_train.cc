@@ -144,7 +144,7 @@ Status RunBenchTrain(const CommandLine& line) {
   PrintHead();
   for (const char* preset : kPresets) {
     if (!only.empty() && only != preset) continue;
-    const int steps = std::string_view(preset) == "gpt-130m" ? std::min(repeats, 3) : repeats;
+    const int steps = std::string_view(preset) == "gpt-130m" ? std::min(repeats, 2) : repeats;
     TC_ASSIGN_OR_RETURN(const auto rows, train::BenchTraining({.preset = preset, .repeats = steps}, PrintRow));
     for (const TrainBenchRow& row : rows) json["rows"].push_back(RowJson(row));
   }

@@ -4,10 +4,11 @@
 #include <malloc.h>
 
 #include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <mutex>
 #include <string>
+#include <unordered_map>
 
 namespace tensorcache::train {
 namespace {
@@ -25,13 +26,12 @@ class CountingAllocator final : public at::Allocator {
   }
 
   at::DataPtr allocate(size_t bytes) override {
-    auto* block = new Block{inner_->allocate(bytes), static_cast<int64_t>(bytes)};
-    const int64_t live = live_.fetch_add(block->bytes) + block->bytes;
-    for (int64_t peak = peak_; live > peak && !peak_.compare_exchange_weak(peak, live);) {
-    }
-    return {block->data.get(), block, &Free, at::Device(at::kCPU)};
+    // LibTorch wants the context to be the pointer itself; so the sizes are in a table.
+    void* data = inner_->raw_allocate(bytes);
+    if (data != nullptr) Add(data, static_cast<int64_t>(bytes));
+    return {data, data, &Free, at::Device(at::kCPU)};
   }
-  at::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  at::DeleterFnPtr raw_deleter() const override { return &Free; }
   void copy_data(void* target, const void* source, size_t bytes) const override { std::memcpy(target, source, bytes); }
 
   int64_t live() const { return live_; }
@@ -39,20 +39,29 @@ class CountingAllocator final : public at::Allocator {
   void ResetPeak() { peak_ = live_.load(); }
 
  private:
-  struct Block {
-    at::DataPtr data;
-    int64_t bytes;
-  };
-
   explicit CountingAllocator(at::Allocator* inner) : inner_(inner) {}
 
-  static void Free(void* context) {
-    auto* block = static_cast<Block*>(context);
-    Get().live_ -= block->bytes;
-    delete block;
+  void Add(void* data, int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    sizes_[data] = bytes;
+    live_ += bytes;
+    if (live_ > peak_) peak_ = live_.load();
+  }
+  void Remove(void* data) {
+    const std::lock_guard lock(mutex_);
+    const auto found = sizes_.find(data);
+    live_ -= found->second;
+    sizes_.erase(found);
+  }
+  static void Free(void* data) {
+    if (data == nullptr) return;
+    Get().Remove(data);
+    Get().inner_->raw_deallocate(data);
   }
 
   at::Allocator* inner_;
+  std::mutex mutex_;
+  std::unordered_map<void*, int64_t> sizes_;
   std::atomic<int64_t> live_ = 0;
   std::atomic<int64_t> peak_ = 0;
 };

@@ -9,7 +9,7 @@ namespace tensorcache::train {
 // Weights are (out, in); undefined biases are none. `in_weight` is up's (F, E), or with a gate both in one, gate's rows first:
 // (2 F, E).
 struct MlpInputs {
-  Tensor x;            // (..., E)
+  Tensor x;  // (..., E)
   Tensor in_weight;
   Tensor in_bias{};
   Tensor down_weight;  // (E, F)

@@ -1,0 +1,101 @@
+#include "train/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "core/file.h"
+#include "core/safetensors.h"
+
+namespace tensorcache::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Checkpoint : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = (fs::temp_directory_path() / ("tensorcache_checkpoint_test_" + std::to_string(getpid()))).string();
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    config_.vocab_size = 11;
+    config_.hidden_size = 16;
+    config_.intermediate_size = 20;
+    config_.num_hidden_layers = 2;
+    config_.num_attention_heads = 4;
+    config_.num_key_value_heads = 2;
+    config_.gated_mlp = true;
+    config_.attention_bias = true;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  Model Make(uint64_t seed) const {
+    Result<Model> model = Model::Create(config_, seed);
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    return std::move(model).value();
+  }
+
+  std::string folder_;
+  ModelConfig config_;
+};
+
+TEST_F(Checkpoint, LoadsWhatWasSaved) {
+  const Model saved = Make(1);
+  ASSERT_TRUE(SaveModel(saved, folder_).ok());
+  Result<Model> loaded = LoadModel(folder_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  const auto a = AllParameters(saved.parameters()), b = AllParameters(loaded->parameters());
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i].tensor, b[i].tensor)) << a[i].name;
+}
+
+TEST_F(Checkpoint, StoresTheNamesThatModelHubsUse) {
+  ASSERT_TRUE(SaveModel(Make(1), folder_).ok());
+  Result<SafetensorsFile> file = SafetensorsFile::Open(folder_ + "/model.safetensors");
+  ASSERT_TRUE(file.ok());
+  const std::vector<int64_t> q = {16, 16}, k = {8, 16}, up = {20, 16};
+  EXPECT_TRUE(file->Find("model.layers.1.self_attn.q_proj.weight", DType::kF32, q).ok());
+  EXPECT_TRUE(file->Find("model.layers.1.self_attn.k_proj.weight", DType::kF32, k).ok());
+  EXPECT_TRUE(file->Find("model.layers.1.self_attn.v_proj.bias").ok());
+  EXPECT_TRUE(file->Find("model.layers.0.mlp.gate_proj.weight", DType::kF32, up).ok());
+  EXPECT_TRUE(file->Find("model.layers.0.mlp.up_proj.weight", DType::kF32, up).ok());
+  EXPECT_TRUE(file->Find("model.layers.0.self_attn.tensor_cache.lambda_logit").ok());
+  EXPECT_FALSE(file->Find("lm_head.weight").ok()) << "tied";
+}
+
+TEST_F(Checkpoint, NamesTensorsThatAreMissingOrTooMany) {
+  ASSERT_TRUE(SaveModel(Make(1), folder_).ok());
+  config_.cache.method = CacheMethod::kWindow;
+  Status status = LoadParameters(folder_, Make(1));
+  EXPECT_NE(status.message().find("self_attn.tensor_cache"), std::string::npos) << status.message();
+  config_.num_hidden_layers = 3;
+  status = LoadParameters(folder_, Make(1));
+  EXPECT_NE(status.message().find("model.layers.2"), std::string::npos) << status.message();
+  EXPECT_FALSE(LoadModel(folder_ + "/none").ok());
+}
+
+TEST_F(Checkpoint, TrainStateRoundTripsAndForeignFilesAreRefused) {
+  const TrainState state{.texts = {{"step", "5"}}, .tensors = {{"a", at::arange(6, at::kFloat).view({2, 3})}}};
+  EXPECT_EQ(LoadTrainState(folder_).status().code(), StatusCode::kNotFound);
+  ASSERT_TRUE(SaveTrainState(state, folder_).ok());
+  Result<TrainState> loaded = LoadTrainState(folder_);
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_EQ(loaded->texts.at("step"), "5");
+  EXPECT_TRUE(at::equal(loaded->tensors.at(0).tensor, state.tensors[0].tensor));
+  ASSERT_TRUE(SaveModel(Make(1), folder_).ok());
+  fs::copy_file(folder_ + "/model.safetensors", folder_ + "/train_state.safetensors",
+                fs::copy_options::overwrite_existing);
+  EXPECT_EQ(LoadTrainState(folder_).status().code(), StatusCode::kCorrupt);
+}
+
+TEST_F(Checkpoint, InitialParametersDependOnTheSeedAlone) {
+  const auto a = AllParameters(Make(1).parameters()), b = AllParameters(Make(1).parameters()),
+             c = AllParameters(Make(2).parameters());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(at::equal(a[i].tensor, b[i].tensor));
+    if (a[i].kind == ParameterKind::kMatrix) EXPECT_FALSE(at::equal(a[i].tensor, c[i].tensor)) << a[i].name;
+  }
+}
+
+}  // namespace
+}  // namespace tensorcache::train
