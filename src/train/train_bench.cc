@@ -9,6 +9,8 @@
 #include "core/rng.h"
 #include "train/flops.h"
 #include "train/memory_meter.h"
+#include "train/ops/memory_scan.h"
+#include "train/ops/window_attention.h"
 #include "train/presets.h"
 #include "train/trainer.h"
 
@@ -161,6 +163,33 @@ double TimeLayer(const Model& model, const Tensor& tokens, Backend backend) {
   });
 }
 
+// What fusing replaces in a layer: attention over the window and, with a memory, its scan, from q, k and v to gradients.
+double TimeOps(const ModelConfig& config, const Tensor& packed, Backend backend) {
+  const int64_t H = config.num_attention_heads, G = config.num_key_value_heads;
+  const CacheConfig& cache = config.cache;
+  return SecondsOf([&] {
+    const std::vector<Tensor> parts = packed.split_with_sizes({H, G, G}, 2);
+    Tensor sum = WindowAttention({.q = parts[0],
+                                  .k = parts[1],
+                                  .v = parts[2],
+                                  .window = cache.method == CacheMethod::kFull ? 0 : cache.window},
+                                 backend)
+                     .sum();
+    if (config.HasTensorCache(0)) {
+      const MemoryScanInputs scan{.q = parts[0],
+                                  .k = parts[1],
+                                  .v = parts[2],
+                                  .log_decay = at::full({G}, -0.005, at::kFloat).requires_grad_(true),
+                                  .write_strength = at::full({G}, 0.05, at::kFloat).requires_grad_(true),
+                                  .lag = cache.window,
+                                  .rule = cache.tensor_cache.rule};
+      sum = sum + MemoryScan(scan, backend).reads.sum();
+    }
+    sum.backward();
+    packed.mutable_grad().reset();
+  });
+}
+
 }  // namespace
 
 Result<TrainBenchRow> MeasureStepMemory(const std::string& preset, const std::string& method, int64_t batch) {
@@ -229,15 +258,27 @@ Result<std::vector<FusionRow>> BenchFusion(const std::string& preset, int repeat
     const int64_t batch = std::max<int64_t>(1, std::min<int64_t>(config.train.batch_size, 6400 / tokens));
     TC_ASSIGN_OR_RETURN(const Model model, Model::Create(config.model, 1));
     const Tensor input = at::randint(64, {batch, tokens}, at::kLong);
-    std::vector<double> fused, composite;
+    const ModelConfig& shape = config.model;
+    const Tensor packed =
+        at::randn({batch, tokens, shape.num_attention_heads + 2 * shape.num_key_value_heads, shape.HeadDim()})
+            .mul_(0.3)
+            .requires_grad_(true);
+    std::array<std::vector<double>, 4> seconds;
     for (int repeat = 0; repeat <= repeats; ++repeat) {
-      fused.push_back(TimeLayer(model, input, Backend::kFused));
-      composite.push_back(TimeLayer(model, input, Backend::kComposite));
+      seconds[0].push_back(TimeOps(shape, packed, Backend::kFused));
+      seconds[1].push_back(TimeOps(shape, packed, Backend::kComposite));
+      seconds[2].push_back(TimeLayer(model, input, Backend::kFused));
+      seconds[3].push_back(TimeLayer(model, input, Backend::kComposite));
     }
-    FusionRow row{.shape = fmt::format("{} layer, {}", preset, method->name),
-                  .fused_seconds = Median({fused.begin() + 1, fused.end()}),
-                  .composite_seconds = Median({composite.begin() + 1, composite.end()})};
-    row.speedup = row.composite_seconds / row.fused_seconds;
+    for (std::vector<double>& values : seconds) values.erase(values.begin());  // the first warms up
+    FusionRow row{.preset = preset,
+                  .method = method->name,
+                  .ops_fused_seconds = Median(seconds[0]),
+                  .ops_composite_seconds = Median(seconds[1]),
+                  .layer_fused_seconds = Median(seconds[2]),
+                  .layer_composite_seconds = Median(seconds[3])};
+    row.ops_speedup = row.ops_composite_seconds / row.ops_fused_seconds;
+    row.layer_speedup = row.layer_composite_seconds / row.layer_fused_seconds;
     rows.push_back(row);
   }
   return rows;

@@ -26,11 +26,16 @@ struct TrainBenchRow {
   int64_t peak_resident = 0;    // of the whole process during the step
 };
 
+// Forward and backward with kernels and in tensor operations.
 struct FusionRow {
-  std::string shape;  // "recall layer, tensor_cache outer"
-  double fused_seconds = 0;
-  double composite_seconds = 0;  // forward and backward of one layer
-  double speedup = 0;
+  std::string preset;
+  std::string method;
+  double ops_fused_seconds = 0;  // attention over the window, and the memory's scan
+  double ops_composite_seconds = 0;
+  double ops_speedup = 0;
+  double layer_fused_seconds = 0;  // a whole layer: also projections, norms and feed-forward, which are mostly sgemm
+  double layer_composite_seconds = 0;
+  double layer_speedup = 0;
 };
 
 struct TrainBenchOptions {
@@ -42,7 +47,7 @@ struct TrainBenchOptions {
 // A row per method, window first. `on_row` gets each as it is finished.
 Result<std::vector<TrainBenchRow>> BenchTraining(const TrainBenchOptions& options,
                                                  const std::function<void(const TrainBenchRow&)>& on_row);
-// The same layer with kernels and in tensor operations.
+// One layer of each method.
 Result<std::vector<FusionRow>> BenchFusion(const std::string& preset, int repeats);
 // Peak bytes of one step of a preset at a batch size; fills only what concerns memory.
 Result<TrainBenchRow> MeasureStepMemory(const std::string& preset, const std::string& method, int64_t batch);
