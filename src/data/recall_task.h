@@ -26,8 +26,9 @@ struct RecallConfig {
   int64_t keys = 16;
   int64_t values = 16;
   int64_t fillers = 16;
-  int64_t lead = 0;
-  int64_t tail = 7;
+  int64_t lead =
+      7;  // at the front, so that episodes of 32 tokens do not line up with chunks of 32: see write chunk_start
+  int64_t tail = 0;
 
   template <class V>
   void Fields(V& v) {

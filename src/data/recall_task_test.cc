@@ -200,7 +200,7 @@ TEST(RecallTask, SeedsSplitsStepsAndRowsDiffer) {
 
 // A resumed run has to see the rows it would have seen, so the rows of a seed never change.
 TEST(RecallTask, KnownRow) {
-  const RecallConfig config{.gap = 2, .episodes = 1, .stores = 2, .tail = 1};
+  const RecallConfig config{.gap = 2, .episodes = 1, .stores = 2, .lead = 0, .tail = 1};
   const Batch batch = Fill(*Source(config, 42), Split::kTrain, 3, 4, 1);
   EXPECT_EQ(batch.inputs, (std::vector<int32_t>{0, 10, 30, 0, 4, 25, 1, 40, 46, 2, 4, 3, 25, 46}));
 }
@@ -237,7 +237,7 @@ TEST(RecallTask, ConfigReadsAndWritesJson) {
   RecallConfig config;
   ASSERT_TRUE(ApplyOverride("gap=36", &config).ok());
   EXPECT_EQ(config.gap, 36);
-  EXPECT_EQ(ToJson(config)["tail"], 7);
+  EXPECT_EQ(ToJson(config)["lead"], 7);
   EXPECT_FALSE(ApplyOverride("gaps=36", &config).ok());
 }
 
