@@ -183,7 +183,7 @@ struct ModelConfig {
 
   template <class V>
   void Fields(V& v) {
-    v("vocab_size", vocab_size, "tokens of the vocabulary");
+    v("vocab_size", vocab_size, "tokens of the vocabulary; 0 in a training config: that of the data");
     v("hidden_size", hidden_size, "width of the residual stream");
     v("intermediate_size", intermediate_size, "width of the feed-forward layers");
     v("num_hidden_layers", num_hidden_layers, "layers");

@@ -8,8 +8,6 @@
 namespace tensorcache::train {
 namespace {
 
-Tensor As(const Tensor& tensor, at::ScalarType dtype) { return tensor.defined() ? tensor.to(dtype) : tensor; }
-
 // Queries, keys and values of a block; `plain_*` before rotary embedding, where the method needs them.
 struct Projections {
   Tensor q, plain_q;  // (B, T, H, D)
@@ -105,7 +103,7 @@ MemoryBlock MakeMemoryBlock(const Projections& block, const LayerState& state, b
 }
 
 Tensor Linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) {
-  return at::linear(x, weight.to(x.scalar_type()), bias.defined() ? bias.to(x.scalar_type()) : bias);
+  return at::linear(x, As(weight, x.scalar_type()), As(bias, x.scalar_type()));
 }
 
 double RootMeanSquareNorm(const Tensor& memory) {  // (B, M, D, Dv)

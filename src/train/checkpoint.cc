@@ -16,10 +16,6 @@ namespace {
 constexpr char kFormatKey[] = "format";
 constexpr char kTrainStateFormat[] = "tensorcache train state 1";
 
-std::string PathIn(const std::string& folder, const char* file) {
-  return (std::filesystem::path(folder) / file).string();
-}
-
 // The tensors on the CPU, contiguous float32, alive until the file is written.
 class TensorWriter {
  public:
@@ -44,6 +40,10 @@ Status CopyInto(const SafetensorsFile& file, const std::string& name, const Tens
 }
 
 }  // namespace
+
+std::string PathIn(const std::string& folder, const char* file) {
+  return (std::filesystem::path(folder) / file).string();
+}
 
 Status SaveModel(const Model& model, const std::string& folder) {
   TensorWriter tensors;

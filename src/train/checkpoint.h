@@ -17,6 +17,8 @@ inline constexpr char kConfigFile[] = "config.json";
 inline constexpr char kModelFile[] = "model.safetensors";
 inline constexpr char kTrainStateFile[] = "train_state.safetensors";
 
+std::string PathIn(const std::string& folder, const char* file);
+
 // Writes config.json and model.safetensors, float32, into the existing folder.
 Status SaveModel(const Model& model, const std::string& folder);
 // Reads them. Missing, surplus and misshapen tensors are named.

@@ -19,6 +19,9 @@ struct ForwardOptions {
   Backend backend = Backend::kAuto;
 };
 
+// `tensor` in another dtype; undefined stays undefined.
+inline Tensor As(const Tensor& tensor, at::ScalarType dtype) { return tensor.defined() ? tensor.to(dtype) : tensor; }
+
 // Figures of one layer, for the metrics. Empty vectors: the layer has no memory.
 struct LayerMetrics {
   std::vector<double> gate;    // sigmoid(g), or its mean over tokens; Infini: sigmoid(beta) of each head

@@ -18,8 +18,6 @@ Tensor Dropout(const Tensor& x, const ForwardContext& context) {
   return options.training && options.dropout > 0 ? at::dropout(x, options.dropout, true) : x;
 }
 
-Tensor As(const Tensor& tensor, at::ScalarType dtype) { return tensor.defined() ? tensor.to(dtype) : tensor; }
-
 Tensor FeedForward(const LayerParameters& p, const Tensor& x, const ForwardContext& context) {
   const at::ScalarType dtype = context.options.dtype;
   return Mlp({.x = x,

@@ -20,8 +20,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kRunConfigFile[] = "train.json";
 
-std::string PathIn(const std::string& folder, const char* name) { return (fs::path(folder) / name).string(); }
-
 Status MakeFolder(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
