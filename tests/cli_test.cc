@@ -12,6 +12,7 @@
 #include <string>
 
 #include "tensorcache/version.h"
+#include "testing/temp_folder.h"
 
 namespace tensorcache {
 namespace {
@@ -30,12 +31,6 @@ std::string ReadAll(const std::filesystem::path& path) {
 
 class CliTest : public ::testing::Test {
  protected:
-  CliTest() {
-    std::string name = (std::filesystem::temp_directory_path() / "tensorcache_cli_XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~CliTest() override { std::filesystem::remove_all(folder_); }
-
   Outcome Run(const std::string& arguments, const std::string& environment = "LC_ALL=C") const {
     const auto out = folder_ / "stdout", err = folder_ / "stderr";
     const std::string command = environment + " '" TENSORCACHE_PROGRAM_PATH "' " + arguments + " >'" + out.string() +
@@ -52,7 +47,8 @@ class CliTest : public ::testing::Test {
     EXPECT_NE(outcome.err.find(message), std::string::npos) << outcome.err;
   }
 
-  std::filesystem::path folder_;
+  const tensorcache::testing::TempFolder temp_;
+  const std::filesystem::path folder_ = temp_.path();
 };
 
 TEST_F(CliTest, HelpListsTheCommands) {

@@ -12,9 +12,13 @@
 #include <sstream>
 #include <thread>
 
+#include "testing/port.h"
+#include "testing/temp_folder.h"
+
 namespace {
 
 namespace fs = std::filesystem;
+using tensorcache::testing::FreePort;
 using Clock = std::chrono::steady_clock;
 using Json = nlohmann::json;
 
@@ -79,14 +83,7 @@ class Process {
 
 class Train : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("tensorcache_train_test_" + std::to_string(getpid()));
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  fs::path Path(const std::string& name) const { return folder_ / name; }
+  fs::path Path(const std::string& name) const { return folder_.Path(name); }
 
   // A run of some seconds: a small model on a small recall task.
   static std::vector<std::string> Small(const fs::path& out, int steps = 12) {
@@ -160,7 +157,7 @@ class Train : public ::testing::Test {
     EXPECT_EQ(output.find('\n', at), output.size() - 1) << output;
   }
 
-  fs::path folder_;
+  const tensorcache::testing::TempFolder folder_;
   int runs_ = 0;
 };
 
@@ -351,9 +348,6 @@ std::vector<std::string> Rank(int rank, int port) {
   return {"RANK=" + std::to_string(rank), "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1",
           "MASTER_PORT=" + std::to_string(port)};
 }
-int FreePort() {
-  return 20000 + static_cast<int>(getpid() + Clock::now().time_since_epoch().count() / 1000 % 997) % 20000;
-}
 
 TEST_F(Train, TwoProcessesLearnWhatOneLearns) {
   ASSERT_EQ(Run(Small(Path("one"))).status, 0);
@@ -372,7 +366,7 @@ TEST_F(Train, TwoProcessesLearnWhatOneLearns) {
 }
 
 TEST_F(Train, AKilledProcessEndsTheOthersWithAnError) {
-  const int port = FreePort() + 1;
+  const int port = FreePort();
   Process first(Small(Path("two"), 100000), Path("first.log"), {.environment = Rank(0, port)});
   Process second(Small(Path("two"), 100000), Path("second.log"), {.environment = Rank(1, port)});
   ASSERT_TRUE(WaitForStep(Path("two"), 4, first)) << first.Output() << second.Output();

@@ -3,6 +3,8 @@
 #include <cblas.h>
 #include <fmt/core.h>
 
+#include <nlohmann/json.hpp>
+
 #include "apps/tensorcache/commit.h"  // generated
 #include "core/cpu.h"
 #include "tensorcache/version.h"
@@ -28,6 +30,12 @@ BuildInfo GetBuildInfo() {
           .cpu = CpuFeatures(),
           .blas = BlasName(),
           .torch = torch.empty() ? "no" : torch};
+}
+
+nlohmann::ordered_json BenchHead(const std::string& bench) {
+  const BuildInfo info = GetBuildInfo();
+  return {{"bench", bench},      {"version", info.version}, {"commit", info.commit},
+          {"build", info.build}, {"cpu", info.cpu},         {"blas", info.blas}};
 }
 
 std::string BuildInfoText() {

@@ -1,6 +1,7 @@
 // What this program was built from and runs on.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace tensorcache::cli {
@@ -15,6 +16,9 @@ struct BuildInfo {
 };
 
 BuildInfo GetBuildInfo();
+
+// The head of a bench's JSON file: its name, and what it was measured with.
+nlohmann::ordered_json BenchHead(const std::string& bench);
 
 // The lines `tensorcache --version` prints.
 std::string BuildInfoText();

@@ -63,14 +63,7 @@ nlohmann::ordered_json RowJson(const Row& row) {
 }
 
 std::string BenchJson(const std::vector<Row>& rows) {
-  const BuildInfo info = GetBuildInfo();
-  nlohmann::ordered_json json;
-  json["bench"] = "kernels";
-  json["version"] = info.version;
-  json["commit"] = info.commit;
-  json["build"] = info.build;
-  json["cpu"] = info.cpu;
-  json["blas"] = info.blas;
+  nlohmann::ordered_json json = BenchHead("kernels");
   json["rows"] = nlohmann::ordered_json::array();
   for (const Row& row : rows) json["rows"].push_back(RowJson(row));
   return json.dump(2) + "\n";

@@ -145,10 +145,9 @@ Status RunBenchTrain(const CommandLine& line) {
   TC_RETURN_IF_ERROR(CheckOutputPath(json_path));
   if (threads > 0) at::set_num_threads(threads);
 
-  const BuildInfo info = GetBuildInfo();
-  OrderedJson json = {
-      {"bench", "train"}, {"version", info.version}, {"commit", info.commit},           {"build", info.build},
-      {"cpu", info.cpu},  {"torch", info.torch},     {"threads", at::get_num_threads()}};
+  OrderedJson json = BenchHead("train");
+  json["torch"] = GetBuildInfo().torch;
+  json["threads"] = at::get_num_threads();
   json["rows"] = OrderedJson::array();
   json["fusion"] = OrderedJson::array();
   PrintHead();

@@ -114,12 +114,8 @@ class Reporter {
   void Starting(const train::Trainer& trainer, int64_t tokens) {
     tokenizing_.reset();
     first_ = trainer.step();
-    std::string_view method;
-    for (const auto& [value, name] : EnumNames(method_)) {
-      if (value == method_) method = name;
-    }
     fmt::print("{} parameters, method {}, {} tokens a step, {} steps{}\n",
-               train::CountParameters(trainer.model().parameters()), method, tokens, total_,
+               train::CountParameters(trainer.model().parameters()), NameOf(method_), tokens, total_,
                first_ > 0 ? fmt::format(", going on after step {}", first_) : "");
     std::fflush(stdout);
     progress_.emplace(static_cast<int>(total_), static_cast<int>(first_));

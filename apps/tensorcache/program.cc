@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "apps/tensorcache/build_info.h"
+#include "core/text.h"
 
 namespace tensorcache::cli {
 namespace {
@@ -38,9 +39,8 @@ Status RunCatching(std::span<const Command> commands, const std::string& descrip
     Status status = Run(commands, description, line);
     if (status.ok() && std::fflush(stdout) != 0) return IoError("cannot write to standard output; is the disk full?");
     return status;
-  } catch (const std::exception& error) {   // out of memory, mostly; the library itself throws nothing
-    const std::string text = error.what();  // LibTorch's go on with a stack trace
-    return IoError(fmt::format("{}; free some memory or ask for less", text.substr(0, text.find('\n'))));
+  } catch (const std::exception& error) {  // out of memory, mostly; the library itself throws nothing
+    return IoError(fmt::format("{}; free some memory or ask for less", FirstLine(error.what())));
   }
 }
 

@@ -53,6 +53,15 @@ Status ApplyOverride(std::string_view assignment, T* config);
 template <class T>
 OrderedJson ToJson(T config);
 
+// The name of an enum's value, as in configs.
+template <class T>
+std::string_view NameOf(T value) {
+  for (const auto& [named, name] : EnumNames(value)) {
+    if (named == value) return name;
+  }
+  internal::CheckFailed("EnumNames", 0, "an enum value without a name");
+}
+
 struct ConfigKey {
   std::string path;   // "cache.window"
   std::string type;   // "an integer"
@@ -274,10 +283,7 @@ OrderedJson Write(T& value) {
   if constexpr (std::same_as<T, float>) {
     return ShortestDouble(value);
   } else if constexpr (Enum<T>) {
-    for (const auto& [named, name] : EnumNames(value)) {
-      if (named == value) return std::string(name);
-    }
-    internal::CheckFailed("EnumNames", 0, "an enum value without a name");
+    return std::string(NameOf(value));
   } else if constexpr (kIsVector<T>) {
     OrderedJson array = OrderedJson::array();
     for (auto&& element : value) array.push_back(Write(element));

@@ -12,29 +12,22 @@
 #include <fstream>
 #include <functional>
 
+#include "testing/temp_folder.h"
+
 namespace tensorcache {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A directory of its own for each test.
 class FileTest : public ::testing::Test {
  protected:
-  FileTest() {
-    std::string pattern = ::testing::TempDir() + "/file_test.XXXXXX";
-    directory_ = mkdtemp(pattern.data());
-  }
-  ~FileTest() override {
-    fs::permissions(directory_, fs::perms::owner_all);
-    fs::remove_all(directory_);
-  }
-
-  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
-  void Put(const std::string& name, const std::string& content) const { std::ofstream(Path(name)) << content; }
+  std::string Path(const std::string& name) const { return folder_.Path(name); }
+  void Put(const std::string& name, const std::string& content) const { folder_.Put(name, content); }
   std::string Get(const std::string& name) const { return ReadWholeFile(Path(name), 1 << 20).value(); }
   int64_t FileCount() const { return std::distance(fs::directory_iterator(directory_), fs::directory_iterator()); }
 
-  std::string directory_;
+  const testing::TempFolder folder_;
+  const std::string directory_ = folder_.path();
 };
 
 // Runs `body` in a child process, which may change limits or die; returns its exit status, -1 if it was killed.

@@ -98,4 +98,6 @@ std::string Quoted(std::string_view text) {
   return out + (at < text.size() ? "...'" : "'");
 }
 
+std::string_view FirstLine(std::string_view text) { return text.substr(0, text.find('\n')); }
+
 }  // namespace tensorcache

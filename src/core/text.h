@@ -25,4 +25,7 @@ inline bool IsValidUtf8(std::string_view text) { return Utf8ErrorOffset(text) ==
 // `text` in single quotes, fit for one line of a message: long text is cut, control and non-UTF-8 bytes become \xNN.
 std::string Quoted(std::string_view text);
 
+// What stands before the first line break: exceptions of other libraries go on with a stack trace.
+std::string_view FirstLine(std::string_view text);
+
 }  // namespace tensorcache

@@ -57,5 +57,12 @@ TEST(Quoted, IsOneShortPrintableLine) {
   EXPECT_TRUE(cut.ends_with("...'"));
 }
 
+TEST(FirstLine, EndsBeforeTheLineBreak) {
+  EXPECT_EQ(FirstLine("what\nwhere\n"), "what");
+  EXPECT_EQ(FirstLine("what"), "what");
+  EXPECT_EQ(FirstLine("\n"), "");
+  EXPECT_EQ(FirstLine(""), "");
+}
+
 }  // namespace
 }  // namespace tensorcache

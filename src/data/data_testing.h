@@ -14,23 +14,15 @@
 #include "data/corpus.h"
 #include "data/token_file.h"
 #include "tensorcache/tokenizer.h"
+#include "testing/temp_folder.h"
 
 namespace tensorcache::data {
 
-// A folder of its own for each test.
+// With a folder of its own for each test.
 class DataTest : public ::testing::Test {
  protected:
-  DataTest() {
-    std::string pattern = ::testing::TempDir() + "/data_test.XXXXXX";
-    folder_ = mkdtemp(pattern.data());
-  }
-  ~DataTest() override { std::filesystem::remove_all(folder_); }
-
-  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
-  void Put(const std::string& name, std::string_view content) const {
-    std::filesystem::create_directories(std::filesystem::path(Path(name)).parent_path());
-    std::ofstream(Path(name), std::ios::binary) << content;
-  }
+  std::string Path(const std::string& name) const { return temp_.Path(name); }
+  void Put(const std::string& name, std::string_view content) const { temp_.Put(name, content); }
 
   // A token file with these documents.
   std::shared_ptr<const TokenFile> Tokens(const std::string& name, int64_t vocab_size,
@@ -47,7 +39,8 @@ class DataTest : public ::testing::Test {
     return std::make_shared<const TokenFile>(std::move(file).value());
   }
 
-  std::string folder_;
+  const testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
 };
 
 // Bytes in groups of `group`: with 2, cutting a text at an odd place changes all that follows. Token 65536 ends a text

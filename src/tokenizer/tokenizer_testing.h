@@ -14,30 +14,12 @@
 
 #include "core/json.h"
 #include "tensorcache/tokenizer.h"
+#include "testing/temp_folder.h"
 #include "tokenizer/byte_level.h"
 
 namespace tensorcache::tokenizer {
 
-// A folder of its own, removed at the end.
-class TempFolder {
- public:
-  TempFolder() {
-    std::string pattern = ::testing::TempDir() + "/tokenizer_test.XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TempFolder() { std::filesystem::remove_all(path_); }
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string Put(const std::string& name, std::string_view content) const {
-    std::ofstream(path_ + "/" + name) << content;
-    return path_ + "/" + name;
-  }
-
- private:
-  std::string path_;
-};
+using testing::TempFolder;
 
 inline std::string Bytes(int byte) { return std::string(1, static_cast<char>(byte)); }
 

@@ -6,6 +6,7 @@
 
 #include "core/file.h"
 #include "core/safetensors.h"
+#include "testing/temp_folder.h"
 
 namespace tensorcache::train {
 namespace {
@@ -15,9 +16,6 @@ namespace fs = std::filesystem;
 class Checkpoint : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = (fs::temp_directory_path() / ("tensorcache_checkpoint_test_" + std::to_string(getpid()))).string();
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
     config_.vocab_size = 11;
     config_.hidden_size = 16;
     config_.intermediate_size = 20;
@@ -27,7 +25,6 @@ class Checkpoint : public ::testing::Test {
     config_.gated_mlp = true;
     config_.attention_bias = true;
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   Model Make(uint64_t seed) const {
     Result<Model> model = Model::Create(config_, seed);
@@ -35,7 +32,8 @@ class Checkpoint : public ::testing::Test {
     return std::move(model).value();
   }
 
-  std::string folder_;
+  const testing::TempFolder temp_;
+  const std::string folder_ = temp_.path();
   ModelConfig config_;
 };
 
@@ -93,7 +91,9 @@ TEST_F(Checkpoint, InitialParametersDependOnTheSeedAlone) {
              c = AllParameters(Make(2).parameters());
   for (size_t i = 0; i < a.size(); ++i) {
     EXPECT_TRUE(at::equal(a[i].tensor, b[i].tensor));
-    if (a[i].kind == ParameterKind::kMatrix) EXPECT_FALSE(at::equal(a[i].tensor, c[i].tensor)) << a[i].name;
+    if (a[i].kind == ParameterKind::kMatrix) {
+      EXPECT_FALSE(at::equal(a[i].tensor, c[i].tensor)) << a[i].name;
+    }
   }
 }
 

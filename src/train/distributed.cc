@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/text.h"
 #include "train/process_group.h"
 
 namespace tensorcache::train {
@@ -91,7 +92,7 @@ std::string FirstSentence(const std::exception& error) {
   if (const size_t end = text.find("] "); !text.empty() && text[0] == '[' && end != std::string::npos) {
     if (text.substr(0, end).find(".cc:") != std::string::npos) text.erase(0, end + 2);
   }
-  text = text.substr(0, text.find('\n'));
+  text.resize(FirstLine(text).size());
   text = text.substr(0, text.find(". "));  // what follows is advice that fits Python
   while (!text.empty() && (text.back() == '.' || text.back() == ' ')) text.pop_back();
   return text;

@@ -22,6 +22,7 @@
 #include <thread>
 
 #include "core/check.h"
+#include "testing/port.h"
 #include "train/torch.h"
 
 extern char** environ;
@@ -29,9 +30,9 @@ extern char** environ;
 namespace tensorcache::train {
 namespace {
 
-using testing::AssertionFailure;
-using testing::AssertionResult;
-using testing::AssertionSuccess;
+using ::testing::AssertionFailure;
+using ::testing::AssertionResult;
+using ::testing::AssertionSuccess;
 
 // One line for the test that started this process. Unbuffered: the process may be killed at any time.
 void Say(const std::string& line) {
@@ -225,38 +226,8 @@ class Worker {
   std::string text_;
 };
 
-// A TCP port of loopback that nobody else uses, held until Release.
-class Port {
- public:
-  Port() {
-    fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    TC_CHECK(fd_ >= 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_ANY);
-    socklen_t length = sizeof(address);
-    TC_CHECK(bind(fd_, reinterpret_cast<sockaddr*>(&address), length) == 0);
-    TC_CHECK(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &length) == 0);
-    number_ = ntohs(address.sin_port);
-  }
-  ~Port() { Release(); }
-  Port(const Port&) = delete;
-  Port& operator=(const Port&) = delete;
-
-  void Release() {
-    if (fd_ >= 0) close(fd_);
-    fd_ = -1;
-  }
-  // Connections are accepted by the kernel, but nobody ever answers.
-  void Listen() const { TC_CHECK(listen(fd_, 8) == 0); }
-  int number() const { return number_; }
-
- private:
-  int fd_ = -1;
-  int number_ = 0;
-};
-
-int FreePort() { return Port().number(); }
+using testing::FreePort;
+using testing::Port;
 
 using Workers = std::vector<std::unique_ptr<Worker>>;
 
@@ -285,18 +256,18 @@ AssertionResult Has(const std::string& text, const std::vector<std::string>& par
   return AssertionSuccess();
 }
 
-class DistributedTest : public testing::Test {
+class DistributedTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!HasDistributedTraining()) GTEST_SKIP() << "this build has no distributed training";
   }
 };
 
-class WorldSizeTest : public DistributedTest, public testing::WithParamInterface<int> {};
+class WorldSizeTest : public DistributedTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(WorldSizeTest, SumsBroadcastsAndWaits) {
   const int size = GetParam();
-  const std::string file = testing::TempDir() + fmt::format("distributed_test_{}_{}", getpid(), size);
+  const std::string file = ::testing::TempDir() + fmt::format("distributed_test_{}_{}", getpid(), size);
   std::filesystem::remove(file);
   std::vector<Place> places;
   for (int rank = size - 1; rank >= 0; --rank) places.push_back({rank, size});
@@ -309,9 +280,9 @@ TEST_P(WorldSizeTest, SumsBroadcastsAndWaits) {
   std::filesystem::remove(file);
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, WorldSizeTest, testing::Values(2, 3));
+INSTANTIATE_TEST_SUITE_P(Sizes, WorldSizeTest, ::testing::Values(2, 3));
 
-class LostRankTest : public DistributedTest, public testing::WithParamInterface<int> {};
+class LostRankTest : public DistributedTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(LostRankTest, TheOtherReturnsAnErrorWhenItIsKilled) {
   const int killed = GetParam();
@@ -343,7 +314,7 @@ TEST_P(LostRankTest, TheOtherReturnsAnErrorWhenItHangs) {
   EXPECT_EQ(victim.Wait(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, LostRankTest, testing::Values(0, 1));
+INSTANTIATE_TEST_SUITE_P(Ranks, LostRankTest, ::testing::Values(0, 1));
 
 TEST_F(DistributedTest, JoinTellsHowManyCame) {
   const int port = FreePort();
@@ -505,6 +476,6 @@ TEST(WorldFromEnvironmentTest, Errors) {
 
 int main(int argc, char** argv) {
   if (argc == 8 && std::strcmp(argv[1], "--worker") == 0) return tensorcache::train::WorkerMain(argv + 2);
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -30,7 +30,8 @@ struct LayerMetrics {
   double memory_norm = 0;  // root mean square over the batch of |A|, over all memories of the layer
 };
 
-// One block's forward pass: options, positions and rotary tables. The tables are made once and used by every layer.
+// One block's forward pass: options, positions and rotary tables. The block's own table is made once for all layers; the
+// others, of few rows or of rare methods, by the layer that asks.
 class ForwardContext {
  public:
   ForwardContext(const ModelConfig& config, const RopeFrequencies& frequencies, const ForwardOptions& options,

@@ -218,7 +218,9 @@ TEST_P(ModelInvariant, CompositeGivesTheSameLogitsAndGradients) {
       const double size = composite[i].abs().max().item<double>();
       EXPECT_LE(Distance(fused[i], composite[i]), 2e-4 * std::max(size, 1e-2)) << "tensor " << i;
       // Routing has gradients in training only, and a window longer than the text evicts nothing.
-      if (training && config.cache.window < kTokens) EXPECT_GT(size, 0) << "no gradient reaches tensor " << i;
+      if (training && config.cache.window < kTokens) {
+        EXPECT_GT(size, 0) << "no gradient reaches tensor " << i;
+      }
     }
   }
 }

@@ -77,21 +77,24 @@ double Logit(double p) { return std::log(p / (1 - p)); }
 Tensor Constant(at::IntArrayRef shape, double value) { return at::full(shape, value, at::kFloat); }
 
 constexpr double kDeviation = 0.02;
+// Of what adds to the residual stream, twice a layer.
+double ResidualDeviation(const ModelConfig& config) {
+  return kDeviation / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
+}
 
 AttentionParameters InitialAttention(const ModelConfig& config, bool has_memory, Initializer& init) {
   const int64_t E = config.hidden_size, H = config.num_attention_heads, G = config.num_key_value_heads;
   const int64_t D = config.HeadDim();
-  const double residual = kDeviation / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
   const TensorCacheConfig& tc = config.cache.tensor_cache;
   AttentionParameters p;
   p.qkv_weight = init.Normal({(H + 2 * G) * D, E}, kDeviation);
   if (config.attention_bias) p.qkv_bias = Constant({(H + 2 * G) * D}, 0);
-  p.out_weight = init.Normal({E, H * D}, residual);
+  p.out_weight = init.Normal({E, H * D}, ResidualDeviation(config));
   if (config.output_bias) p.out_bias = Constant({E}, 0);
   if (config.cache.method == CacheMethod::kInfini) p.infini_gate = Constant({H}, config.cache.infini.gate_init);
   if (!has_memory) return p;
 
-  p.memory_out_weight = init.Normal({E, H * D}, residual);
+  p.memory_out_weight = init.Normal({E, H * D}, ResidualDeviation(config));
   p.lambda_logit = Constant({G, 1}, Logit(tc.lambda_init));
   p.eta_logit = Constant({G, 1}, Logit(tc.eta_init));
   if (tc.two_timescale) {
@@ -116,7 +119,7 @@ LayerParameters InitialLayer(const ModelConfig& config, int64_t index, Initializ
   if (layer_norm) p.mlp_norm_bias = Constant({E}, 0);
   const int64_t in_rows = config.gated_mlp ? 2 * F : F;
   p.mlp_in_weight = init.Normal({in_rows, E}, kDeviation);
-  p.mlp_down_weight = init.Normal({E, F}, kDeviation / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers)));
+  p.mlp_down_weight = init.Normal({E, F}, ResidualDeviation(config));
   if (config.mlp_bias) {
     p.mlp_in_bias = Constant({in_rows}, 0);
     p.mlp_down_bias = Constant({E}, 0);

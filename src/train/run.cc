@@ -10,6 +10,7 @@
 
 #include "core/config.h"
 #include "core/file.h"
+#include "core/text.h"
 #include "train/metrics_log.h"
 
 namespace tensorcache::train {
@@ -118,6 +119,8 @@ Status Run::Prepare() {
   TC_RETURN_IF_ERROR(ValidateTrainConfig(config_));
   TC_RETURN_IF_ERROR(CheckDevice(config_.train.device));
   TC_ASSIGN_OR_RETURN(world_, World::Join(options_.world, at::Device(config_.train.device)));
+  // Before text is tokenised and a model made.
+  if (!options_.resume) TC_RETURN_IF_ERROR(Agree(First() ? CheckFreshFolder(options_.folder) : OkStatus()));
   data::SourceOptions source_options{.seed = config_.train.seed,
                                      .length = config_.model.max_position_embeddings,
                                      .rows_per_batch = config_.train.batch_size,
@@ -143,7 +146,6 @@ Status Run::Restore() {
 
 Status Run::OpenFolder() {
   TC_RETURN_IF_ERROR(MakeFolder(options_.folder));
-  if (!options_.resume) TC_RETURN_IF_ERROR(CheckFreshFolder(options_.folder));
   TC_ASSIGN_OR_RETURN(MetricsLog log, MetricsLog::Open(options_.folder, trainer_->step()));
   log_ = std::make_unique<MetricsLog>(std::move(log));
   return WriteFileAtomically(PathIn(options_.folder, kRunConfigFile), ToJson(config_).dump(2) + "\n");
@@ -232,8 +234,7 @@ Result<RunResult> RunTraining(const TrainConfig& config, const RunOptions& optio
   try {
     return Run(config, options, events).Go();
   } catch (const c10::Error& error) {  // out of memory, or an operation the device does not have
-    const std::string text = error.what_without_backtrace();
-    return IoError(text.substr(0, text.find('\n')));
+    return IoError(std::string(FirstLine(error.what_without_backtrace())));
   }
 }
 

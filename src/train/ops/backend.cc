@@ -2,7 +2,7 @@
 
 namespace tensorcache::train {
 
-bool UseFused(Backend backend, std::initializer_list<Tensor> tensors) {
+bool UseFused(Backend backend, at::TensorList tensors) {
   if (backend == Backend::kComposite) return false;
   for (const Tensor& tensor : tensors) {
     if (!tensor.defined() || (tensor.is_cpu() && tensor.scalar_type() == at::kFloat)) continue;

@@ -2,7 +2,6 @@
 // operations for every device and dtype. Composite is the specification: tests hold fused against it.
 #pragma once
 
-#include <initializer_list>
 #include <stdexcept>
 
 #include "train/torch.h"
@@ -16,7 +15,7 @@ enum class Backend {
 };
 
 // Whether the op is to run fused. Undefined tensors count as fitting.
-bool UseFused(Backend backend, std::initializer_list<Tensor> tensors);
+bool UseFused(Backend backend, at::TensorList tensors);
 
 // A computation left the finite numbers: the delta rule with long keys does. An exception, because autograd lies between
 // the kernel that finds out and the trainer that reports it.

@@ -267,16 +267,7 @@ class FusedMemoryScan : public torch::autograd::Function<FusedMemoryScan> {
 MemoryScanOutputs MemoryScan(const MemoryScanInputs& inputs, Backend backend) {
   CheckInputs(inputs);
   MemoryScanInputs in = inputs;
-  const auto all = {in.q,
-                    in.k,
-                    in.v,
-                    in.log_decay,
-                    in.write_strength,
-                    in.past_k,
-                    in.past_v,
-                    in.past_log_decay,
-                    in.past_write_strength,
-                    in.initial};
+  const variable_list all = Tensors(in);
   if (!UseFused(backend, all)) return MemoryScanComposite(in);
   for (Tensor* x : {&in.q, &in.k, &in.v, &in.past_k, &in.past_v, &in.initial}) *x = WithContiguousRows(*x);
   if (!NeedsGradient(all)) return Forward(in, /*saved=*/Tensor());

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "train/ops/fields_testing.h"
 #include "train/ops/gradcheck_testing.h"
 #include "train/ops/memory_scan.h"
 #include "train/ops/op_testing.h"
@@ -35,26 +36,18 @@ std::string Describe(const Case& c) {
   return text;
 }
 
-struct Field {
-  const char* name;
-  Tensor MemoryScanInputs::* tensor;
-};
-constexpr std::array<Field, 10> kFields{{{"q", &MemoryScanInputs::q},
-                                         {"k", &MemoryScanInputs::k},
-                                         {"v", &MemoryScanInputs::v},
-                                         {"log_decay", &MemoryScanInputs::log_decay},
-                                         {"write_strength", &MemoryScanInputs::write_strength},
-                                         {"past_k", &MemoryScanInputs::past_k},
-                                         {"past_v", &MemoryScanInputs::past_v},
-                                         {"past_log_decay", &MemoryScanInputs::past_log_decay},
-                                         {"past_write_strength", &MemoryScanInputs::past_write_strength},
-                                         {"initial", &MemoryScanInputs::initial}}};
+using Field = InputField<MemoryScanInputs>;
+constexpr InputFields<MemoryScanInputs, 10> kFields{{{"q", &MemoryScanInputs::q},
+                                                     {"k", &MemoryScanInputs::k},
+                                                     {"v", &MemoryScanInputs::v},
+                                                     {"log_decay", &MemoryScanInputs::log_decay},
+                                                     {"write_strength", &MemoryScanInputs::write_strength},
+                                                     {"past_k", &MemoryScanInputs::past_k},
+                                                     {"past_v", &MemoryScanInputs::past_v},
+                                                     {"past_log_decay", &MemoryScanInputs::past_log_decay},
+                                                     {"past_write_strength", &MemoryScanInputs::past_write_strength},
+                                                     {"initial", &MemoryScanInputs::initial}}};
 enum { kQ, kK, kV, kLogDecay, kStrength, kPastK, kPastV, kPastLogDecay, kPastStrength, kInitial };
-
-// In double, but every number a float.
-Tensor Normal(at::IntArrayRef sizes, double scale = 1) {
-  return (at::randn(sizes, at::kFloat) * scale).to(at::kDouble);
-}
 
 MemoryScanInputs RandomInputs(const Case& c) {
   const MemoryScanShape& s = c.shape;
@@ -80,13 +73,7 @@ MemoryScanInputs RandomInputs(const Case& c) {
   return in;
 }
 
-MemoryScanInputs Leaves(MemoryScanInputs in, at::ScalarType dtype) {
-  for (const Field& field : kFields) {
-    Tensor& x = in.*field.tensor;
-    if (x.defined()) x = x.detach().to(dtype).clone().requires_grad_(true);
-  }
-  return in;
-}
+MemoryScanInputs Leaves(const MemoryScanInputs& in, at::ScalarType dtype) { return LeavesOf(kFields, in, dtype); }
 
 struct ScanRun {
   Tensor reads, final_state;
@@ -96,25 +83,11 @@ struct ScanRun {
 // Gradients of <reads, d_reads> + <final_state, d_final>; what autograd leaves out is zero.
 ScanRun RunScan(const MemoryScanInputs& in, Backend backend, const Tensor& d_reads, const Tensor& d_final) {
   const MemoryScanOutputs out = MemoryScan(in, backend);
-  std::vector<Tensor> leaves;
-  for (const Field& field : kFields) {
-    if ((in.*field.tensor).defined()) leaves.push_back(in.*field.tensor);
-  }
-  const auto gradients = torch::autograd::grad({out.reads, out.final_state}, leaves,
-                                               {d_reads.to(out.reads.dtype()), d_final.to(out.final_state.dtype())},
-                                               /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
-  ScanRun run{.reads = out.reads.detach(), .final_state = out.final_state.detach()};
-  size_t next = 0;
-  for (size_t i = 0; i < kFields.size(); ++i) {
-    const Tensor& x = in.*kFields[i].tensor;
-    if (!x.defined()) continue;
-    run.gradients[i] = gradients[next].defined() ? gradients[next] : at::zeros_like(x);
-    ++next;
-  }
-  return run;
+  return {.reads = out.reads.detach(),
+          .final_state = out.final_state.detach(),
+          .gradients = GradientsOf(kFields, in, {out.reads, out.final_state}, {d_reads, d_final})};
 }
 
-double MaxAbs(const Tensor& x) { return x.defined() && x.numel() > 0 ? x.detach().abs().max().item<double>() : 0; }
 double Norm(const Tensor& x) { return x.defined() ? x.detach().to(at::kDouble).norm().item<double>() : 0; }
 
 // How far results may be off, in units of the dtype's epsilon. A dot product of n terms rounds like a random walk,
@@ -150,21 +123,9 @@ Magnitudes MagnitudesOf(const Case& c, const MemoryScanInputs& in, const ScanRun
 // `eps` is that of the less precise of the two. Names the gradients that could be told from zero in `seen`.
 void ExpectSame(const ScanRun& actual, const ScanRun& expected, const Magnitudes& m, double eps,
                 std::set<std::string>* seen) {
-  const auto check = [&](const std::string& what, const Tensor& a, const Tensor& e, double magnitude) {
-    ASSERT_EQ(a.sizes(), e.sizes()) << what;
-    if (e.numel() == 0) return;
-    const Tensor difference = (a.to(at::kDouble) - e.to(at::kDouble)).abs();
-    EXPECT_LE(difference.max().item<double>(), eps * magnitude) << what;
-    EXPECT_TRUE(at::isfinite(a).all().item<bool>()) << what;
-    if (seen != nullptr && MaxAbs(e) > 10 * eps * magnitude) seen->insert(what);
-  };
-  check("reads", actual.reads, expected.reads, m.reads);
-  check("final_state", actual.final_state, expected.final_state, m.final_state);
-  for (size_t i = 0; i < kFields.size(); ++i) {
-    if (actual.gradients[i].defined()) {
-      check(kFields[i].name, actual.gradients[i], expected.gradients[i], m.gradients[i]);
-    }
-  }
+  ExpectWithin("reads", actual.reads, expected.reads, eps * m.reads, seen);
+  ExpectWithin("final_state", actual.final_state, expected.final_state, eps * m.final_state, seen);
+  ExpectGradientsWithin(kFields, actual.gradients, expected.gradients, m.gradients, eps, seen);
 }
 
 std::vector<Case> Cases() {
@@ -200,10 +161,6 @@ class MemoryScanOp : public ::testing::Test {
   }
 };
 
-void ExpectAllSeen(const std::set<std::string>& seen) {
-  for (const Field& field : kFields) EXPECT_TRUE(seen.contains(field.name)) << field.name << " was always zero";
-}
-
 TEST_F(MemoryScanOp, FusedAndCompositeAgreeWithAllGradients) {
   std::set<std::string> seen;
   for (const Case& c : Cases()) {
@@ -226,7 +183,7 @@ TEST_F(MemoryScanOp, FusedAndCompositeAgreeWithAllGradients) {
     SCOPED_TRACE("composite");
     ExpectSame(RunScan(Leaves(in, at::kFloat), Backend::kComposite, d_reads, d_final), expected, m, eps, nullptr);
   }
-  ExpectAllSeen(seen);
+  ExpectAllSeen(kFields, seen);
 }
 
 // The kernel's reference in double, on tensors.

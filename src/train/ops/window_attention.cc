@@ -171,7 +171,7 @@ class FusedWindowAttention : public torch::autograd::Function<FusedWindowAttenti
 Tensor WindowAttention(const WindowAttentionInputs& inputs, Backend backend) {
   CheckInputs(inputs);
   WindowAttentionInputs in = inputs;
-  const auto all = {in.q, in.k, in.v, in.past_k, in.past_v, in.sink_k, in.sink_v, in.q_sink};
+  const variable_list all = Tensors(in);
   if (!UseFused(backend, all)) return WindowAttentionComposite(in);
   for (Tensor* x : {&in.q, &in.k, &in.v, &in.past_k, &in.past_v, &in.sink_k, &in.sink_v, &in.q_sink}) {
     *x = WithContiguousRows(*x);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/window_attention/window_attention.h"
+#include "train/ops/fields_testing.h"
 #include "train/ops/gradcheck_testing.h"
 #include "train/ops/op_testing.h"
 #include "train/ops/rows.h"
@@ -35,22 +36,16 @@ std::string Describe(const Case& c) {
   return text;
 }
 
-struct Field {
-  const char* name;
-  Tensor WindowAttentionInputs::* tensor;
-};
-constexpr std::array<Field, 8> kFields{{{"q", &WindowAttentionInputs::q},
-                                        {"k", &WindowAttentionInputs::k},
-                                        {"v", &WindowAttentionInputs::v},
-                                        {"past_k", &WindowAttentionInputs::past_k},
-                                        {"past_v", &WindowAttentionInputs::past_v},
-                                        {"sink_k", &WindowAttentionInputs::sink_k},
-                                        {"sink_v", &WindowAttentionInputs::sink_v},
-                                        {"q_sink", &WindowAttentionInputs::q_sink}}};
+using Field = InputField<WindowAttentionInputs>;
+constexpr InputFields<WindowAttentionInputs, 8> kFields{{{"q", &WindowAttentionInputs::q},
+                                                         {"k", &WindowAttentionInputs::k},
+                                                         {"v", &WindowAttentionInputs::v},
+                                                         {"past_k", &WindowAttentionInputs::past_k},
+                                                         {"past_v", &WindowAttentionInputs::past_v},
+                                                         {"sink_k", &WindowAttentionInputs::sink_k},
+                                                         {"sink_v", &WindowAttentionInputs::sink_v},
+                                                         {"q_sink", &WindowAttentionInputs::q_sink}}};
 enum { kQ, kK, kV, kPastK, kPastV, kSinkK, kSinkV, kQSink };
-
-// In double, but every number a float.
-Tensor Normal(at::IntArrayRef sizes) { return at::randn(sizes, at::kFloat).to(at::kDouble); }
 
 WindowAttentionInputs RandomInputs(const Case& c) {
   const WindowAttentionShape& n = c.shape;
@@ -72,12 +67,8 @@ WindowAttentionInputs RandomInputs(const Case& c) {
   return in;
 }
 
-WindowAttentionInputs Leaves(WindowAttentionInputs in, at::ScalarType dtype) {
-  for (const Field& field : kFields) {
-    Tensor& x = in.*field.tensor;
-    if (x.defined()) x = x.detach().to(dtype).clone().requires_grad_(true);
-  }
-  return in;
+WindowAttentionInputs Leaves(const WindowAttentionInputs& in, at::ScalarType dtype) {
+  return LeavesOf(kFields, in, dtype);
 }
 
 struct AttentionRun {
@@ -88,24 +79,9 @@ struct AttentionRun {
 // Gradients of <out, d_out>; what autograd leaves out is zero.
 AttentionRun RunAttention(const WindowAttentionInputs& in, Backend backend, const Tensor& d_out) {
   const Tensor out = WindowAttention(in, backend);
-  std::vector<Tensor> leaves;
-  for (const Field& field : kFields) {
-    if ((in.*field.tensor).defined()) leaves.push_back(in.*field.tensor);
-  }
-  const auto gradients = torch::autograd::grad({out}, leaves, {d_out.to(out.dtype())},
-                                               /*retain_graph=*/false, /*create_graph=*/false, /*allow_unused=*/true);
-  AttentionRun run{.out = out.detach()};
-  size_t next = 0;
-  for (size_t i = 0; i < kFields.size(); ++i) {
-    const Tensor& x = in.*kFields[i].tensor;
-    if (!x.defined()) continue;
-    run.gradients[i] = gradients[next].defined() ? gradients[next] : at::zeros_like(x);
-    ++next;
-  }
-  return run;
+  return {.out = out.detach(), .gradients = GradientsOf(kFields, in, {out}, {d_out})};
 }
 
-double MaxAbs(const Tensor& x) { return x.defined() && x.numel() > 0 ? x.detach().abs().max().item<double>() : 0; }
 double MaxRowNorm(const Tensor& x) { return x.defined() ? MaxAbs(x.detach().to(at::kDouble).norm(2, -1)) : 0; }
 
 // How far results may be off, in units of the dtype's epsilon.
@@ -139,19 +115,8 @@ Magnitudes MagnitudesOf(const Case& c, const WindowAttentionInputs& in, const Te
 // `eps` is that of the less precise of the two. Names the gradients that could be told from zero in `seen`.
 void ExpectSame(const AttentionRun& actual, const AttentionRun& expected, const Magnitudes& m, double eps,
                 std::set<std::string>* seen) {
-  const auto check = [&](const std::string& what, const Tensor& a, const Tensor& e, double magnitude) {
-    ASSERT_EQ(a.sizes(), e.sizes()) << what;
-    if (e.numel() == 0) return;
-    EXPECT_TRUE(at::isfinite(a).all().item<bool>()) << what;
-    EXPECT_LE(MaxAbs(a.to(at::kDouble) - e.to(at::kDouble)), eps * magnitude) << what;
-    if (seen != nullptr && MaxAbs(e) > 10 * eps * magnitude) seen->insert(what);
-  };
-  check("out", actual.out, expected.out, m.out);
-  for (size_t i = 0; i < kFields.size(); ++i) {
-    if (actual.gradients[i].defined()) {
-      check(kFields[i].name, actual.gradients[i], expected.gradients[i], m.gradients[i]);
-    }
-  }
+  ExpectWithin("out", actual.out, expected.out, eps * m.out, seen);
+  ExpectGradientsWithin(kFields, actual.gradients, expected.gradients, m.gradients, eps, seen);
 }
 
 std::vector<Case> Cases() {
@@ -199,7 +164,7 @@ TEST_F(WindowAttentionOp, FusedAndCompositeAgreeWithAllGradients) {
     SCOPED_TRACE("composite");
     ExpectSame(RunAttention(Leaves(in, at::kFloat), Backend::kComposite, d_out), expected, m, eps, nullptr);
   }
-  for (const Field& field : kFields) EXPECT_TRUE(seen.contains(field.name)) << field.name << " was always zero";
+  ExpectAllSeen(kFields, seen);
 }
 
 // The kernel's reference in double, on tensors.
