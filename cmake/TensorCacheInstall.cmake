@@ -29,5 +29,5 @@ configure_package_config_file(cmake/TensorCacheConfig.cmake.in ${CMAKE_BINARY_DI
                               INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/TensorCacheConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/TensorCacheConfig.cmake ${CMAKE_BINARY_DIR}/TensorCacheConfigVersion.cmake
-              cmake/TensorCacheBlas.cmake
+              cmake/TensorCacheBlas.cmake cmake/TensorCacheSentencePiece.cmake
         DESTINATION ${package_dir})

@@ -58,7 +58,8 @@ missing_packages() {
   command -v ninja >/dev/null || echo ninja-build
   command -v pkg-config >/dev/null || echo pkg-config
   local package
-  for package in libhwy-dev libopenblas-dev libcli11-dev nlohmann-json3-dev libfmt-dev libgtest-dev; do
+  for package in libhwy-dev libopenblas-dev libcli11-dev nlohmann-json3-dev libfmt-dev libsentencepiece-dev \
+    libgtest-dev; do
     installed "$package" || echo "$package"
   done
   if $want_tests; then

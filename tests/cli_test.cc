@@ -147,5 +147,88 @@ TEST_F(CliTest, FullStandardOutputIsAnError) {
   EXPECT_EQ(WEXITSTATUS(status), 1);
 }
 
+// tensorcache tokenizer.
+
+TEST_F(CliTest, TokenizerTrainsEncodesAndDecodes) {
+  std::string text;
+  for (int i = 0; i < 50; ++i) text += "the cat sat on the mat, " + std::to_string(i) + " times\n";
+  std::filesystem::create_directories(folder_ / "data");
+  std::ofstream(folder_ / "data/a.txt") << text;
+  std::ofstream(folder_ / "data/b.txt") << "the dog\n";
+  const std::string out = "'" + (folder_ / "made/tokenizer").string() + "'";
+  const std::string train =
+      "tokenizer train --vocab-size 270 --data '" + (folder_ / "data").string() + "' --out " + out;
+  const Outcome trained = Run(train);
+  ASSERT_EQ(trained.exit_status, 0) << trained.err;
+  EXPECT_EQ(trained.err, "");
+  for (const char* line :
+       {"text        2 files, ", "vocabulary  270 tokens, learned in ", " bytes a token\n", "tokenizer.json\n"}) {
+    EXPECT_NE(trained.out.find(line), std::string::npos) << trained.out;
+  }
+  ExpectError(Run(train), 2,
+              "has a tokenizer already, tokenizer.json; name another folder, or replace it with --force");
+  EXPECT_EQ(Run(train + " --force").exit_status, 0);
+
+  const std::string tokenizer = " --tokenizer " + out;
+  const Outcome numbers = Run("tokenizer encode 'the cat' " + tokenizer);
+  ASSERT_EQ(numbers.exit_status, 0) << numbers.err;
+  EXPECT_EQ(numbers.out.find('\n'), numbers.out.size() - 1);
+  EXPECT_EQ(Run("tokenizer decode" + tokenizer + " " + numbers.out.substr(0, numbers.out.size() - 1)).out, "the cat");
+  // Any bytes, through files and pipes.
+  const std::string bytes("nul\0 \xFF\xC3 <|endoftext|>\r\n", 27), file = "'" + (folder_ / "bytes").string() + "'";
+  std::ofstream(folder_ / "bytes") << bytes;
+  const Outcome from_file = Run("tokenizer encode --file " + file + tokenizer);
+  EXPECT_EQ(from_file.out, Run("tokenizer encode" + tokenizer + " <" + file).out);
+  std::ofstream(folder_ / "numbers") << from_file.out;
+  EXPECT_EQ(Run("tokenizer decode" + tokenizer + " <'" + (folder_ / "numbers").string() + "'").out, bytes);
+  EXPECT_EQ(Run("tokenizer encode '<|endoftext|>' --special" + tokenizer).out, "269\n");
+
+  const Outcome info = Run("tokenizer info " + out);
+  EXPECT_EQ(info.exit_status, 0) << info.err;
+  for (const char* line : {"byte-level BPE (GPT-2)\n", " 270 tokens\n", "end          269 '<|endoftext|>'\n"}) {
+    EXPECT_NE(info.out.find(line), std::string::npos) << info.out;
+  }
+}
+
+TEST_F(CliTest, TokenizerBenchWritesItsFigures) {
+  std::ofstream(folder_ / "text") << "some text";
+  const auto file = folder_ / "bench.json";
+  const Outcome outcome = Run("tokenizer bench '" + (folder_ / "text").string() +
+                              "' --tokenizer bytes --seconds 0.01 --json '" + file.string() + "'");
+  ASSERT_EQ(outcome.exit_status, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("MB/s"), std::string::npos) << outcome.out;
+  const auto json = nlohmann::json::parse(ReadAll(file));
+  EXPECT_EQ(json["bytes"], 9);
+  EXPECT_EQ(json["tokens"], 9);
+  EXPECT_EQ(json["bytes_per_token"], 1.0);
+  EXPECT_GT(json["encode"]["mb_per_second"].get<double>(), 0);
+}
+
+TEST_F(CliTest, TokenizerMistakesExitWith2) {
+  ExpectError(Run("tokenizer encdoe"), 2, "did you mean 'encode'?");
+  ExpectError(Run("tokenizer encode hello"), 2, "--tokenizer is required");
+  ExpectError(Run("tokenizer encode hello --tokenizer byte"), 2, "there is no tokenizer 'byte'");
+  ExpectError(Run("tokenizer encode hello --tokenizer bytes --file x"), 2, "both a text and --file");
+  ExpectError(Run("tokenizer encode --tokenizer bytes --file /no/such/file"), 2, "/no/such/file");
+  ExpectError(Run("tokenizer encode one two --tokenizer bytes"), 2, "'two'");
+  ExpectError(Run("tokenizer decode 65 six --tokenizer bytes"), 2, "'six' is not a token number");
+  ExpectError(Run("tokenizer decode 99999999999 --tokenizer bytes"), 2, "'99999999999' is not a token number");
+  ExpectError(Run("tokenizer decode 65,256 --tokenizer bytes"), 2, "there is no token 256");
+  ExpectError(Run("tokenizer decode --tokenizer bytes -- -1"), 2, "there is no token -1");
+  ExpectError(Run("tokenizer info"), 2, "T is required");
+  std::ofstream(folder_ / "tokenizer.model") << "nothing";
+  ExpectError(Run("tokenizer info '" + folder_.string() + "'"), 2, "tokenizer.model: not a SentencePiece model");
+  const std::string text = "'" + (folder_ / "text").string() + "'", out = "'" + (folder_ / "out").string() + "'";
+  std::ofstream(folder_ / "text") << "hello hello";
+  const std::string train = "tokenizer train --data " + text;
+  ExpectError(Run(train + " --out " + out), 2, "--vocab-size is required");
+  ExpectError(Run(train + " --vocab-size 256 --out " + out), 2, "a vocabulary of 256 tokens is not possible");
+  ExpectError(Run(train + " --vocab-size 300 --out " + text), 2, "is a file; name a folder");
+  ExpectError(Run("tokenizer train --data /no/such/text --vocab-size 300 --out " + out), 2, "/no/such/text");
+  ExpectError(Run(train + " --vocab-size 300 --out /dev/null/x"), 1, "/dev/null/x");
+  ExpectError(Run("tokenizer bench " + text + " --tokenizer bytes --seconds 0"), 2, "--seconds");
+  ExpectError(Run("tokenizer bench " + text + " --tokenizer bytes --json /no/such/file"), 1, "no folder");
+}
+
 }  // namespace
 }  // namespace tensorcache

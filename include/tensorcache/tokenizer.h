@@ -24,6 +24,8 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
+  // What a person would call it: "byte-level BPE (GPT-2)".
+  virtual std::string kind() const { return "tokenizer"; }
   virtual int64_t vocab_size() const = 0;
   // Appends the tokens of `text`. Fails on text the tokenizer cannot represent. Never adds a begin or end token.
   virtual Status Encode(std::string_view text, std::vector<int32_t>* tokens) const = 0;
@@ -32,8 +34,15 @@ class Tokenizer {
                             std::vector<int32_t>* tokens) const {
     return Encode(text, tokens);
   }
-  // Appends the bytes of `tokens`; numbers outside the vocabulary are an error. Special tokens give their text.
+  // Appends the bytes of `tokens`; numbers outside the vocabulary are an error. Special tokens give their text. Undoes
+  // Encode: the space that SentencePiece tokenizers put before the first word, and before the first word after a special
+  // token, is dropped again. So these must be the tokens of a text from its start; for others there is DecodeAfter.
   virtual Status Decode(std::span<const int32_t> tokens, std::string* text) const = 0;
+  // The same for tokens that go on after the token `previous`, or begin a text if it is -1. What it gives for the parts of
+  // a sequence, each after the last token of the part before, is what Decode gives for the whole.
+  virtual Status DecodeAfter(int32_t /*previous*/, std::span<const int32_t> tokens, std::string* text) const {
+    return Decode(tokens, text);
+  }
   // The token that ends a document, or -1.
   virtual int32_t end_of_text() const { return -1; }
   // The token that some models want before a document, or -1.
@@ -48,9 +57,11 @@ class Tokenizer {
   virtual uint64_t fingerprint() const = 0;
 };
 
-// `path_or_name` is "bytes", or a folder with tokenizer.json, encoder.json and vocab.bpe, vocab.json and merges.txt,
-// characters.json or bytes.json (the first of these that is there), or one of these files. Kinds: bytes, characters,
-// GPT-2 (both spellings), and tokenizer.json of byte-level BPE with the pre-tokenizer of GPT-2, Llama 3 or Qwen 2.
+// `path_or_name` is "bytes", or a folder with tokenizer.json, tokenizer.model, encoder.json and vocab.bpe, vocab.json and
+// merges.txt, characters.json or bytes.json (the first of these that is there; a tokenizer.json of an unsupported kind
+// gives way to a tokenizer.model beside it), or one of these files. Kinds: bytes, characters, GPT-2 (both spellings),
+// SentencePiece models, and tokenizer.json of byte-level BPE with the pre-tokenizer of GPT-2, Llama 3 or Qwen 2, or of
+// SentencePiece BPE as of Llama 2.
 Result<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string& path_or_name);
 
 // 256 tokens, one a byte.
@@ -69,18 +80,22 @@ Result<std::shared_ptr<const Tokenizer>> TrainByteLevelBpe(std::span<const std::
 // byte is there. Bytes that are no character, which a model may well produce, come out as U+FFFD.
 class StreamDecoder {
  public:
-  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
+  // `previous` is the token before the first that is pushed: the last of the prompt, whose text the stream goes on. With
+  // -1 the stream begins a text, and a SentencePiece tokenizer's first word comes without its space.
+  explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, int32_t previous = -1)
+      : tokenizer_(std::move(tokenizer)), previous_(previous) {}
 
   // Appends to *text the characters that `token` completes. After an error (a number outside the vocabulary) nothing has
   // changed.
   Status Push(int32_t token, std::string* text);
-  // The end of the stream: an unfinished character comes out as U+FFFD. The decoder can be used again.
+  // The end of the stream: an unfinished character comes out as U+FFFD. The decoder can be used again, for a new text.
   void Finish(std::string* text);
 
  private:
   void Flush(bool is_end, std::string* text);
 
   std::shared_ptr<const Tokenizer> tokenizer_;
+  int32_t previous_;
   std::string pending_;  // the bytes of an unfinished character, at most 3 between calls
 };
 

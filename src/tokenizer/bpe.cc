@@ -9,21 +9,23 @@
 
 namespace tensorcache::tokenizer {
 
-BpeMerges::BpeMerges(std::vector<Merge> merges) : merges_(std::move(merges)) {
+BpeMerges::BpeMerges(std::vector<Merge> merges, std::vector<uint32_t> ranks)
+    : merges_(std::move(merges)), ranks_(std::move(ranks)) {
   TC_CHECK(std::ssize(merges_) <= kMaxMerges);
+  TC_CHECK(ranks_.empty() || ranks_.size() == merges_.size());
   const size_t size = std::bit_ceil(2 * merges_.size() + 2);
   shift_ = 64 - std::countr_zero(size);
   table_.assign(size, kEmpty);
-  for (size_t rank = 0; rank < merges_.size(); ++rank) {
-    const auto [left, right, merged] = merges_[rank];
+  for (size_t place = 0; place < merges_.size(); ++place) {
+    const auto [left, right, merged] = merges_[place];
     TC_CHECK(left >= 0 && left < kMaxTokens && right >= 0 && right < kMaxTokens);
     const uint64_t key = Key(left, right);
     size_t slot = Slot(key);
     while (table_[slot] != kEmpty) {
-      TC_CHECK(table_[slot] >> kRankBits != key);
+      TC_CHECK(table_[slot] >> kPlaceBits != key);
       slot = (slot + 1) & (size - 1);
     }
-    table_[slot] = key << kRankBits | rank;
+    table_[slot] = key << kPlaceBits | place;
   }
 }
 
@@ -37,7 +39,7 @@ void BpeMerges::ApplyShort(Scratch* scratch) const {
   while (size > 1) {
     const size_t at = std::min_element(ranks, ranks + size - 1) - ranks;
     if (ranks[at] == kNone) break;
-    symbols[at] = merges_[ranks[at]].merged;
+    symbols[at] = Merged(symbols[at], symbols[at + 1], ranks[at]);
     std::copy(symbols.begin() + at + 2, symbols.begin() + size, symbols.begin() + at + 1);
     if (at + 2 < size) std::copy(ranks + at + 2, ranks + size - 1, ranks + at + 1);
     --size;
@@ -77,7 +79,7 @@ void BpeMerges::ApplyLong(Scratch* scratch) const {
     heap.pop_back();
     if (ranks[at] != rank) continue;
     const uint32_t gone = next[at];
-    symbols[at] = merges_[rank].merged;
+    symbols[at] = Merged(symbols[at], symbols[gone], rank);
     ranks[gone] = kNone;
     next[at] = next[gone];
     if (next[at] < size) previous[next[at]] = at;

@@ -28,19 +28,16 @@ class BpeMerges {
     std::vector<uint64_t> heap;
   };
 
-  // Tokens are below kMaxTokens; at most kMaxMerges merges, each pair at most once.
-  explicit BpeMerges(std::vector<Merge> merges);
+  // Tokens are below kMaxTokens; at most kMaxMerges merges, each pair at most once. ranks[i] is the rank of merge i, if it
+  // is not its place in the list; several may have the same.
+  explicit BpeMerges(std::vector<Merge> merges, std::vector<uint32_t> ranks = {});
 
   std::span<const Merge> merges() const { return merges_; }
   // The rank of the merge of two neighbours, or kNone.
   static constexpr uint32_t kNone = UINT32_MAX;
   uint32_t Rank(int32_t left, int32_t right) const {
-    const uint64_t key = Key(left, right);
-    for (size_t slot = Slot(key);; slot = (slot + 1) & (table_.size() - 1)) {
-      const uint64_t entry = table_[slot];
-      if (entry == kEmpty) return kNone;
-      if (entry >> kRankBits == key) return static_cast<uint32_t>(entry & ((1 << kRankBits) - 1));
-    }
+    const uint32_t place = Find(left, right);
+    return place == kNone || ranks_.empty() ? place : ranks_[place];
   }
 
   // Merges scratch->symbols, one word, until no merge is left: always the lowest rank, the leftmost among equals.
@@ -58,16 +55,30 @@ class BpeMerges {
 
  private:
   static constexpr size_t kShort = 40;
-  // An entry of the table is left (21 bits), right (21), rank (22). The largest rank is never used: it marks no entry.
-  static constexpr int kRankBits = 22;
+  // An entry of the table is left (21 bits), right (21), place in the list (22). The largest place is never used: it marks
+  // no entry.
+  static constexpr int kPlaceBits = 22;
   static constexpr uint64_t kEmpty = UINT64_MAX;
 
   static uint64_t Key(int32_t left, int32_t right) {
     return static_cast<uint64_t>(left) << 21 | static_cast<uint64_t>(right);
   }
+  uint32_t Find(int32_t left, int32_t right) const {
+    const uint64_t key = Key(left, right);
+    for (size_t slot = Slot(key);; slot = (slot + 1) & (table_.size() - 1)) {
+      const uint64_t entry = table_[slot];
+      if (entry == kEmpty) return kNone;
+      if (entry >> kPlaceBits == key) return static_cast<uint32_t>(entry & ((1 << kPlaceBits) - 1));
+    }
+  }
+  // What two neighbours with a merge of this rank make.
+  int32_t Merged(int32_t left, int32_t right, uint32_t rank) const {
+    return merges_[ranks_.empty() ? rank : Find(left, right)].merged;
+  }
   size_t Slot(uint64_t key) const { return key * 0x9E3779B97F4A7C15 >> shift_; }
 
   std::vector<Merge> merges_;
+  std::vector<uint32_t> ranks_;  // empty if they are the places
   std::vector<uint64_t> table_;  // open addressing; a power of two, at most half full
   int shift_ = 0;
 };

@@ -72,6 +72,15 @@ Result<std::shared_ptr<const Tokenizer>> ByteLevelBpe::Make(BpeParts parts) {
   return std::shared_ptr<const Tokenizer>(new ByteLevelBpe(std::move(parts)));
 }
 
+std::string ByteLevelBpe::kind() const {
+  switch (splitter_.pattern()) {
+    case SplitPattern::kGpt2: return "byte-level BPE (GPT-2)";
+    case SplitPattern::kLlama3: return "byte-level BPE (Llama 3)";
+    case SplitPattern::kQwen2: return "byte-level BPE (Qwen 2)";
+  }
+  return "byte-level BPE";
+}
+
 std::vector<bool> MergeableTokens(const BpeParts& parts) {
   std::vector<bool> is_mergeable(parts.tokens.size());
   for (size_t i = 0; i < parts.tokens.size(); ++i) is_mergeable[i] = !parts.tokens[i].empty();

@@ -35,6 +35,7 @@ class ByteLevelBpe final : public Tokenizer {
   // kCorrupt if the parts contradict each other. The vocabulary may lack bytes: text with them is an error.
   static Result<std::shared_ptr<const Tokenizer>> Make(BpeParts parts);
 
+  std::string kind() const override;
   int64_t vocab_size() const override { return tokens_.size(); }
   Status Encode(std::string_view text, std::vector<int32_t>* tokens) const override {
     return EncodeWith({}, text, tokens);

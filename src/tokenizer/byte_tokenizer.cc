@@ -9,6 +9,7 @@ namespace {
 
 class ByteTokenizer final : public Tokenizer {
  public:
+  std::string kind() const override { return "bytes"; }
   int64_t vocab_size() const override { return 256; }
 
   Status Encode(std::string_view text, std::vector<int32_t>* tokens) const override {

@@ -25,6 +25,7 @@ class CharacterTokenizer final : public Tokenizer {
     for (size_t i = 0; i < codes_.size(); ++i) tokens_.emplace(codes_[i], static_cast<int32_t>(i));
   }
 
+  std::string kind() const override { return "characters"; }
   int64_t vocab_size() const override { return std::ssize(codes_); }
 
   Status Encode(std::string_view text, std::vector<int32_t>* tokens) const override {

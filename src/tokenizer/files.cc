@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
 #include "core/file.h"
 #include "core/text.h"
+#include "tokenizer/sentencepiece_json.h"
 #include "tokenizer/tokenizer_json.h"
 
 namespace tensorcache {
@@ -29,27 +31,17 @@ LoadResult ParseBytesJson(const Json& json) {
 // The kind of a JSON file by what is in it: such files may have any name.
 LoadResult LoadJson(const std::string& path) {
   TC_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
+  Json config;
+  if (const fs::path config_path = fs::path(path).replace_filename(kTokenizerConfigJson);
+      IsSentencePieceJson(json) && Exists(config_path)) {
+    TC_ASSIGN_OR_RETURN(config, ReadJsonFile(config_path.string()));
+  }
   const auto has = [&](const char* key) { return json.is_object() && json.contains(key); };
   LoadResult tokenizer = has("characters") ? ParseCharactersJson(json)
                          : has("bytes")    ? ParseBytesJson(json)
-                                           : ParseTokenizerJson(json);
+                                           : ParseTokenizerJson(json, config);
   if (!tokenizer.ok()) return Status(tokenizer.status().code(), path + ": " + tokenizer.status().message());
   return tokenizer;
-}
-
-LoadResult LoadFolder(const fs::path& folder) {
-  if (Exists(folder / kTokenizerJson)) return LoadJson((folder / kTokenizerJson).string());
-  for (const auto& [vocabulary, merges] : kFilePairs) {
-    if (Exists(folder / vocabulary) && Exists(folder / merges)) {
-      return LoadGpt2Files((folder / vocabulary).string(), (folder / merges).string());
-    }
-  }
-  for (const std::string_view name : {kCharactersJson, kBytesJson}) {
-    if (Exists(folder / name)) return LoadJson((folder / name).string());
-  }
-  return NotFound(fmt::format(
-      "{}: no tokenizer in this folder; expected {}, encoder.json and vocab.bpe, vocab.json and merges.txt, or {}",
-      folder.string(), kTokenizerJson, kCharactersJson));
 }
 
 LoadResult LoadFile(const fs::path& path) {
@@ -59,29 +51,54 @@ LoadResult LoadFile(const fs::path& path) {
     return LoadGpt2Files((path.parent_path() / vocabulary).string(), (path.parent_path() / merges).string());
   }
   if (path.extension() == ".json") return LoadJson(path.string());
-  if (path.extension() == ".model") {
-    return Unsupported(path.string() + ": SentencePiece models are not supported; convert it to tokenizer.json");
+  if (path.extension() == ".model") return LoadSentencePieceModel(path.string());
+  return Unsupported(
+      path.string() +
+      ": not a kind of tokenizer file that is known; expected tokenizer.json, tokenizer.model or their like");
+}
+
+LoadResult LoadFolder(const fs::path& folder) {
+  const std::string_view name = TokenizerFileIn(folder.string());
+  if (name.empty()) {
+    return NotFound(
+        fmt::format("{}: no tokenizer in this folder; expected {}, {}, encoder.json and vocab.bpe, vocab.json and "
+                    "merges.txt, or {}",
+                    folder.string(), kTokenizerJson, kTokenizerModel, kCharactersJson));
   }
-  return Unsupported(path.string() +
-                     ": not a kind of tokenizer file that is known; expected tokenizer.json or its like");
+  LoadResult tokenizer = LoadFile(folder / name);
+  // The two are made from each other, so the second will do if the first is of a kind that is not known.
+  const bool is_unknown = !tokenizer.ok() && tokenizer.status().code() == StatusCode::kUnsupported;
+  if (is_unknown && name == kTokenizerJson && Exists(folder / kTokenizerModel)) {
+    return LoadSentencePieceModel((folder / kTokenizerModel).string());
+  }
+  return tokenizer;
 }
 
 }  // namespace
 
-Status SaveTokenizerFile(const std::string& folder, std::string_view name, std::string_view content) {
+std::string_view TokenizerFileIn(const std::string& folder) {
   const fs::path path(folder);
-  const auto refuse = [&](std::string_view other) {
-    return InvalidArgument(fmt::format("{}: there is already a {}, another tokenizer; remove it first", folder, other));
-  };
-  // In the order of LoadFolder: what comes before `name` would be read in its place.
-  if (name != kTokenizerJson) {
-    if (Exists(path / kTokenizerJson)) return refuse(kTokenizerJson);
-    for (const auto& [vocabulary, merges] : kFilePairs) {
-      if (Exists(path / vocabulary) && Exists(path / merges)) return refuse(vocabulary);
-    }
-    if (name != kCharactersJson && Exists(path / kCharactersJson)) return refuse(kCharactersJson);
+  for (const std::string_view name : {kTokenizerJson, kTokenizerModel}) {
+    if (Exists(path / name)) return name;
   }
-  return WriteFileAtomically((path / name).string(), content);
+  for (const auto& [vocabulary, merges] : kFilePairs) {
+    if (Exists(path / vocabulary) && Exists(path / merges)) return vocabulary;
+  }
+  for (const std::string_view name : {kCharactersJson, kBytesJson}) {
+    if (Exists(path / name)) return name;
+  }
+  return "";
+}
+
+Status SaveTokenizerFile(const std::string& folder, std::string_view name, std::string_view content) {
+  // The order of TokenizerFileIn: what comes before `name` would be read in its place.
+  constexpr std::string_view kOrder[] = {kTokenizerJson, kTokenizerModel, "encoder.json",
+                                         "vocab.json",   kCharactersJson, kBytesJson};
+  const std::string_view found = TokenizerFileIn(folder);
+  if (!found.empty() && std::ranges::find(kOrder, found) < std::ranges::find(kOrder, name)) {
+    return InvalidArgument(fmt::format("{}: there is already a {}, another tokenizer; remove it first", folder, found));
+  }
+  return WriteFileAtomically((fs::path(folder) / name).string(), content);
 }
 
 }  // namespace tokenizer

@@ -12,6 +12,8 @@
 namespace tensorcache::tokenizer {
 
 inline constexpr std::string_view kTokenizerJson = "tokenizer.json";
+inline constexpr std::string_view kTokenizerConfigJson = "tokenizer_config.json";
+inline constexpr std::string_view kTokenizerModel = "tokenizer.model";
 inline constexpr std::string_view kCharactersJson = "characters.json";
 inline constexpr std::string_view kBytesJson = "bytes.json";
 
@@ -22,12 +24,16 @@ struct FilePair {
 };
 inline constexpr std::array<FilePair, 2> kFilePairs = {{{"encoder.json", "vocab.bpe"}, {"vocab.json", "merges.txt"}}};
 
+// The file of this folder that LoadTokenizer would read first, or "".
+std::string_view TokenizerFileIn(const std::string& folder);
+
 // Writes folder/name. Fails if the folder has another tokenizer file, which LoadTokenizer would read instead.
 Status SaveTokenizerFile(const std::string& folder, std::string_view name, std::string_view content);
 
 // The loaders of single kinds. Messages of those that take a path name it.
 Result<std::shared_ptr<const Tokenizer>> LoadGpt2Files(const std::string& vocabulary_path,
                                                        const std::string& merges_path);
+Result<std::shared_ptr<const Tokenizer>> LoadSentencePieceModel(const std::string& path);
 Result<std::shared_ptr<const Tokenizer>> ParseCharactersJson(const Json& json);
 
 }  // namespace tensorcache::tokenizer

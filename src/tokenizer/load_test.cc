@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "tokenizer/files.h"
+#include "tokenizer/sentencepiece_testing.h"
 #include "tokenizer/tokenizer_testing.h"
 
 namespace tensorcache::tokenizer {
@@ -135,18 +136,34 @@ TEST(Load, TokenizerJsonGoesFirst) {
   EXPECT_EQ(LoadError(folder.Put("mine.json", SmallTokenizerJson({}).dump())), "loaded");
 }
 
+TEST(Load, TokenizerModelGoesSecond) {
+  const TempFolder folder;
+  folder.Put("vocab.json", "x");
+  folder.Put("merges.txt", "x");
+  const std::string model = folder.Put("tokenizer.model", WriteModel(BpeFile({"\u2581", "a"}, true)));
+  EXPECT_EQ(LoadTokenizer(folder.path()).value()->vocab_size(), 3 + 256 + 2);
+  EXPECT_EQ(LoadTokenizer(model).value()->vocab_size(), 3 + 256 + 2);
+  // Behind a tokenizer.json, but not if that is of a kind that is not known.
+  folder.Put("tokenizer.json", SmallTokenizerJson({}).dump());
+  EXPECT_EQ(LoadTokenizer(folder.path()).value()->vocab_size(), 257);
+  folder.Put("tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}");
+  EXPECT_EQ(LoadTokenizer(folder.path()).value()->vocab_size(), 3 + 256 + 2);
+  const std::string json = folder.Put("tokenizer.json", "{\"model\": ");
+  EXPECT_NE(LoadError(folder.path()).find(json), std::string::npos);
+}
+
 TEST(Load, ErrorsNameTheFile) {
   const TempFolder folder;
   EXPECT_NE(LoadError(folder.path()).find("no tokenizer in this folder"), std::string::npos);
   EXPECT_EQ(LoadError("byte"), "there is no tokenizer 'byte': it is neither 'bytes' nor a file or folder that exists");
   EXPECT_NE(LoadError(""), "loaded");
   const std::string model = folder.Put("a.model", "");
-  EXPECT_NE(LoadError(model).find(model + ": SentencePiece"), std::string::npos);
+  EXPECT_EQ(LoadError(model), model + ": the file is empty; fetch or convert it again");
   EXPECT_NE(LoadError(folder.Put("a.txt", "")).find("a.txt: not a kind of tokenizer file"), std::string::npos);
   const std::string json = folder.Put("tokenizer.json", "{\"model\": ");
   EXPECT_NE(LoadError(json).find(json + ": line 1"), std::string::npos);
   folder.Put("tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}");
-  EXPECT_EQ(LoadError(json), json + ": model 'Unigram' is not supported, only byte-level BPE");
+  EXPECT_EQ(LoadError(json), json + ": model 'Unigram' is not supported, only byte-level BPE and SentencePiece BPE");
   const std::string characters = folder.Put("characters.json", "{\"characters\": \"aba\"}");
   EXPECT_EQ(LoadError(characters), characters + ": the character 'a' is there twice");
   folder.Put("characters.json", "{\"characters\": [\"a\"]}");

@@ -6,10 +6,11 @@
 
 #include "core/text.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/sentencepiece_tokenizer.h"
 
 namespace tensorcache::tokenizer {
 
-MergeReader::MergeReader(const BpeParts& parts) {
+MergeReader::MergeReader(const BpeParts& parts) : spelling_(MergeSpelling::kByteLevel) {
   const std::vector<bool> is_mergeable = MergeableTokens(parts);
   numbers_.reserve(parts.tokens.size());
   for (size_t i = 0; i < parts.tokens.size(); ++i) {
@@ -17,8 +18,19 @@ MergeReader::MergeReader(const BpeParts& parts) {
   }
 }
 
+MergeReader::MergeReader(const std::vector<std::string>& tokens, MergeSpelling spelling) : spelling_(spelling) {
+  numbers_.reserve(tokens.size());
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (!tokens[i].empty()) numbers_.emplace(tokens[i], static_cast<int32_t>(i));
+  }
+}
+
+std::optional<std::string> MergeReader::Read(std::string_view spelled) const {
+  return spelling_ == MergeSpelling::kByteLevel ? FromByteLevel(spelled) : WithSpaces(spelled);
+}
+
 Status MergeReader::Add(std::string_view left, std::string_view right) {
-  const auto left_bytes = FromByteLevel(left), right_bytes = FromByteLevel(right);
+  const auto left_bytes = Read(left), right_bytes = Read(right);
   const auto find = [&](const std::string& bytes) {
     const auto found = numbers_.find(bytes);
     return found == numbers_.end() ? -1 : found->second;

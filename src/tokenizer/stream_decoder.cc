@@ -4,12 +4,16 @@
 namespace tensorcache {
 
 Status StreamDecoder::Push(int32_t token, std::string* text) {
-  TC_RETURN_IF_ERROR(tokenizer_->Decode({&token, 1}, &pending_));
+  TC_RETURN_IF_ERROR(tokenizer_->DecodeAfter(previous_, {&token, 1}, &pending_));
+  previous_ = token;
   Flush(false, text);
   return OkStatus();
 }
 
-void StreamDecoder::Finish(std::string* text) { Flush(true, text); }
+void StreamDecoder::Finish(std::string* text) {
+  Flush(true, text);
+  previous_ = -1;
+}
 
 void StreamDecoder::Flush(bool is_end, std::string* text) {
   constexpr uint32_t kReplacement = 0xFFFD;

@@ -7,35 +7,12 @@
 
 #include "core/text.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/json_parts.h"
 #include "tokenizer/merge_reader.h"
+#include "tokenizer/sentencepiece_json.h"
 
 namespace tensorcache::tokenizer {
 namespace {
-
-const Json kNull;
-
-// object[key], or null.
-const Json& Get(const Json& object, const char* key) {
-  if (!object.is_object()) return kNull;
-  const auto found = object.find(key);
-  return found == object.end() ? kNull : *found;
-}
-
-bool IsTrue(const Json& value) { return value.is_boolean() && value.get<bool>(); }
-
-std::string TypeOf(const Json& object) {
-  const Json& type = Get(object, "type");
-  return type.is_string() ? type.get<std::string>() : "";
-}
-
-// How a part of the file is named in messages.
-std::string Describe(const Json& part) {
-  return Quoted(TypeOf(part).empty() ? part.dump(-1, ' ', false, Json::error_handler_t::replace) : TypeOf(part));
-}
-
-Status RefusePart(std::string_view name, const Json& part, std::string_view known) {
-  return Unsupported(fmt::format("{} {} is not supported, only {}", name, Describe(part), known));
-}
 
 Status ReadNormalizer(const Json& normalizer, BpeParts* parts) {
   if (normalizer.is_null()) return OkStatus();
@@ -79,55 +56,6 @@ Status ReadPreTokenizer(const Json& pre_tokenizer, BpeParts* parts) {
     return Unsupported("pre_tokenizer: Split is supported only with behavior 'Isolated' and without invert");
   }
   return CheckByteLevel(list[1], false);
-}
-
-Status ReadAddedToken(const Json& json, BpeParts* parts) {
-  const auto id = TokenNumber(Get(json, "id"));
-  const Json& content = Get(json, "content");
-  if (!id || !content.is_string()) return Corrupt("added_tokens: an entry without a valid id and content");
-  AddedToken token{.id = *id, .text = content, .special = IsTrue(Get(json, "special"))};
-  for (const char* flag : {"single_word", "lstrip", "rstrip"}) {
-    if (IsTrue(Get(json, flag))) {
-      return Unsupported(fmt::format("added_tokens: {} of {} is not supported", flag, Quoted(token.text)));
-    }
-  }
-  parts->added.push_back(std::move(token));
-  return OkStatus();
-}
-
-Status CheckModel(const Json& model) {
-  if (!model.is_object()) return Corrupt("there is no object 'model'");
-  // Files of the first versions have no type.
-  if (!Get(model, "type").is_null() && TypeOf(model) != "BPE") return RefusePart("model", model, "byte-level BPE");
-  if (!Get(model, "vocab").is_object()) return Corrupt("there is no object 'model.vocab'");
-  if (!Get(model, "merges").is_array()) return Corrupt("there is no array 'model.merges'");
-  if (IsTrue(Get(model, "byte_fallback"))) {
-    return Unsupported("model: byte_fallback (the SentencePiece kind) is not supported, only byte-level BPE");
-  }
-  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (const Json& value = Get(model, key); !value.is_null() && value != Json("")) {
-      return Unsupported(fmt::format("model: {} is not supported", key));
-    }
-  }
-  if (const Json& dropout = Get(model, "dropout"); !dropout.is_null() && dropout != 0) {
-    return Unsupported("model: dropout is not supported");
-  }
-  return OkStatus();
-}
-
-Status ReadMerges(const Json& merges, BpeParts* parts) {
-  MergeReader reader(*parts);
-  for (const Json& merge : merges) {
-    if (merge.is_string()) {
-      TC_RETURN_IF_ERROR(reader.Add(merge.get_ref<const std::string&>()));
-    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      TC_RETURN_IF_ERROR(reader.Add(merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>()));
-    } else {
-      return Corrupt(fmt::format("model.merges: {} is not a pair of tokens", Describe(merge)));
-    }
-  }
-  parts->merges = reader.TakeMerges();
-  return OkStatus();
 }
 
 }  // namespace
@@ -177,10 +105,11 @@ Status ReadVocabulary(const Json& vocabulary, BpeParts* parts) {
   return OkStatus();
 }
 
-Result<std::shared_ptr<const Tokenizer>> ParseTokenizerJson(const Json& json) {
+Result<std::shared_ptr<const Tokenizer>> ParseTokenizerJson(const Json& json, const Json& config) {
+  if (IsSentencePieceJson(json)) return ParseSentencePieceJson(json, config);
   BpeParts parts;
   const Json& model = Get(json, "model");
-  TC_RETURN_IF_ERROR(CheckModel(model));
+  TC_RETURN_IF_ERROR(CheckBpeModel(model, "byte-level BPE and SentencePiece BPE"));
   TC_RETURN_IF_ERROR(ReadNormalizer(Get(json, "normalizer"), &parts));
   TC_RETURN_IF_ERROR(ReadPreTokenizer(Get(json, "pre_tokenizer"), &parts));
   if (const Json& decoder = Get(json, "decoder"); !decoder.is_null() && TypeOf(decoder) != "ByteLevel") {
@@ -188,9 +117,14 @@ Result<std::shared_ptr<const Tokenizer>> ParseTokenizerJson(const Json& json) {
   }
   const Json& added = Get(json, "added_tokens");
   if (!added.is_null() && !added.is_array()) return Corrupt("'added_tokens' is not an array");
-  for (const Json& token : added) TC_RETURN_IF_ERROR(ReadAddedToken(token, &parts));
+  for (const Json& json_token : added) {
+    TC_ASSIGN_OR_RETURN(AddedToken token, ReadAddedToken(json_token));
+    parts.added.push_back(std::move(token));
+  }
   TC_RETURN_IF_ERROR(ReadVocabulary(Get(model, "vocab"), &parts));
-  TC_RETURN_IF_ERROR(ReadMerges(Get(model, "merges"), &parts));
+  MergeReader reader(parts);
+  TC_RETURN_IF_ERROR(ReadJsonMerges(Get(model, "merges"), &reader));
+  parts.merges = reader.TakeMerges();
   parts.ignore_merges = IsTrue(Get(model, "ignore_merges"));
   return ByteLevelBpe::Make(std::move(parts));
 }

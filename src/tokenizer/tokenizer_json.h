@@ -1,4 +1,4 @@
-// Hugging Face tokenizer.json of the byte-level BPE kinds.
+// Hugging Face tokenizer.json: the byte-level BPE kinds here, SentencePiece's in sentencepiece_json.h.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@ namespace tensorcache::tokenizer {
 
 // Refuses (kUnsupported) whatever would change how text is encoded and is not known here: other models, normalizers,
 // pre-tokenizers, decoders. Ignores what has no part in it: truncation, padding, and the post-processor, which only adds
-// begin and end tokens. Messages name the field, not the file.
-Result<std::shared_ptr<const Tokenizer>> ParseTokenizerJson(const Json& json);
+// begin and end tokens. Messages name the field, not the file. `config`, tokenizer_config.json if there is one, matters
+// only to the SentencePiece kind.
+Result<std::shared_ptr<const Tokenizer>> ParseTokenizerJson(const Json& json, const Json& config = {});
 
 // Writes tokenizer.json, as ParseTokenizerJson and Hugging Face's library read it.
 Status SaveTokenizerJson(const BpeParts& parts, const std::string& folder);

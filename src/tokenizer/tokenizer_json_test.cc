@@ -31,7 +31,7 @@ const Refusal kRefusals[] = {
     {"no merges", [](Json& j) { j["model"].erase("merges"); }, StatusCode::kCorrupt,
      "there is no array 'model.merges'"},
     {"WordPiece", [](Json& j) { j["model"]["type"] = "WordPiece"; }, StatusCode::kUnsupported,
-     "model 'WordPiece' is not supported, only byte-level BPE"},
+     "model 'WordPiece' is not supported, only byte-level BPE and SentencePiece BPE"},
     {"byte_fallback", [](Json& j) { j["model"]["byte_fallback"] = true; }, StatusCode::kUnsupported, "byte_fallback"},
     {"suffix", [](Json& j) { j["model"]["end_of_word_suffix"] = "</w>"; }, StatusCode::kUnsupported,
      "end_of_word_suffix"},

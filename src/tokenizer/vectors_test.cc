@@ -1,5 +1,5 @@
 // The published tokenizers against token numbers that another implementation gave. The files are not part of the
-// repository; without them the tests are skipped.
+// repository; without them the tests are skipped. TENSORCACHE_LLAMA_SPM may name Llama 2's tokenizer.model or its folder.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -54,7 +54,11 @@ struct Published {
 class Vectors : public ::testing::TestWithParam<Published> {
  protected:
   void SetUp() override {
-    const std::string folder = kTokenizers + GetParam().folder;
+    std::string folder = kTokenizers + GetParam().folder;
+    if (const char* elsewhere = std::getenv("TENSORCACHE_LLAMA_SPM");
+        elsewhere != nullptr && std::string_view(GetParam().folder) == "llama-spm") {
+      folder = elsewhere;
+    }
     if (!std::filesystem::exists(folder)) GTEST_SKIP() << folder << " is not there";
     static std::map<std::string, std::shared_ptr<const Tokenizer>> loaded;  // the large ones take a second
     if (!loaded.contains(folder)) {
@@ -103,7 +107,8 @@ INSTANTIATE_TEST_SUITE_P(Published, Vectors,
                          ::testing::Values(Published{"gpt2", "gpt-2", 50257, 50256, -1},
                                            Published{"gpt2-bpe", "gpt-2", 50257, 50256, -1},
                                            Published{"llama3", "llama-bpe", 128256, 128001, 128000},
-                                           Published{"qwen2_5", "qwen2", 151665, 151643, -1}),
+                                           Published{"qwen2_5", "qwen2", 151665, 151643, -1},
+                                           Published{"llama-spm", "llama-spm", 32000, 2, 1}),
                          [](const auto& info) {
                            std::string name = info.param.folder;
                            std::erase_if(name, [](char c) { return c == '-' || c == '_'; });
