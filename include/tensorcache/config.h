@@ -141,6 +141,12 @@ struct CacheConfig {
   InfiniConfig infini;
   TensorCacheConfig tensor_cache;
 
+  // Whether layer `layer` of `layers` has a memory of evicted pairs (method tensor_cache).
+  bool HasTensorCache(int64_t layer, int64_t layers) const {
+    if (method != CacheMethod::kTensorCache || tensor_cache.layers == MemoryLayers::kNone) return false;
+    return tensor_cache.layers == MemoryLayers::kAll || layer >= layers - tensor_cache.top_layers;
+  }
+
   template <class V>
   void Fields(V& v) {
     v("method", method, "what a layer keeps of the past");
@@ -174,12 +180,7 @@ struct ModelConfig {
   CacheConfig cache;
 
   int64_t HeadDim() const { return head_dim > 0 ? head_dim : hidden_size / num_attention_heads; }
-  // Whether layer `layer` has a memory of evicted pairs (method tensor_cache).
-  bool HasTensorCache(int64_t layer) const {
-    const TensorCacheConfig& tc = cache.tensor_cache;
-    if (cache.method != CacheMethod::kTensorCache || tc.layers == MemoryLayers::kNone) return false;
-    return tc.layers == MemoryLayers::kAll || layer >= num_hidden_layers - tc.top_layers;
-  }
+  bool HasTensorCache(int64_t layer) const { return cache.HasTensorCache(layer, num_hidden_layers); }
 
   template <class V>
   void Fields(V& v) {
@@ -206,7 +207,8 @@ struct ModelConfig {
   }
 };
 
-// Refuses sizes that do not fit together and options that contradict each other, with the reason.
+// Refuse sizes that do not fit together and options that contradict each other, with the reason.
 Status ValidateModelConfig(const ModelConfig& config);
+Status ValidateCacheConfig(const CacheConfig& cache, int64_t layers);
 
 }  // namespace tensorcache

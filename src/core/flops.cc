@@ -1,8 +1,8 @@
-#include "train/flops.h"
+#include "core/flops.h"
 
 #include <algorithm>
 
-namespace tensorcache::train {
+namespace tensorcache {
 namespace {
 
 // Pairs (query, key) of one sequence of T tokens that see each other.
@@ -29,21 +29,25 @@ double MemoryFlops(const ModelConfig& config) {
 
 }  // namespace
 
-double TrainingFlops(const ModelConfig& config, const StepSize& size) {
+double ForwardFlops(const ModelConfig& config, const StepSize& size) {
   const auto E = static_cast<double>(config.hidden_size), F = static_cast<double>(config.intermediate_size);
   const auto H = static_cast<double>(config.num_attention_heads), G = static_cast<double>(config.num_key_value_heads);
   const auto D = static_cast<double>(config.HeadDim()), T = static_cast<double>(size.tokens);
   const double tokens = T * static_cast<double>(size.rows);
+  const auto past = static_cast<double>(size.past);
+  const double pairs = VisiblePairs(config.cache, past + T) - VisiblePairs(config.cache, past);
   double forward = 0;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const bool memory = config.HasTensorCache(layer);
     const double weights = E * (H + 2 * G) * D + E * H * D * (memory ? 2 : 1) + E * F * (config.gated_mlp ? 3 : 2);
     forward += 2 * weights * tokens;
-    forward += 4 * D * H * VisiblePairs(config.cache, T) * static_cast<double>(size.rows);
+    forward += 4 * D * H * pairs * static_cast<double>(size.rows);
     if (memory || config.cache.method == CacheMethod::kInfini) forward += MemoryFlops(config) * tokens;
   }
   forward += 2 * E * static_cast<double>(config.vocab_size) * static_cast<double>(size.supervised);
-  return 3 * forward;
+  return forward;
 }
 
-}  // namespace tensorcache::train
+double TrainingFlops(const ModelConfig& config, const StepSize& size) { return 3 * ForwardFlops(config, size); }
+
+}  // namespace tensorcache

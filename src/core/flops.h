@@ -1,4 +1,4 @@
-// The arithmetic a training step needs, by formula: matrix products, attention over visible pairs, memory reads and writes.
+// The arithmetic that a model needs, by formula: matrix products, attention over visible pairs, memory reads and writes.
 // What an algorithm adds on top (recomputation, chunking) does not count.
 #pragma once
 
@@ -6,15 +6,17 @@
 
 #include "tensorcache/config.h"
 
-namespace tensorcache::train {
+namespace tensorcache {
 
 struct StepSize {
   int64_t rows = 1;
   int64_t tokens = 1;      // of a row
-  int64_t supervised = 1;  // tokens of all rows that have a target: only those need logits
+  int64_t past = 0;        // tokens of the row that came before
+  int64_t supervised = 1;  // tokens of all rows that have a target, or are continued: only those need logits
 };
 
+double ForwardFlops(const ModelConfig& config, const StepSize& size);
 // Forward and backward; the backward pass of a product is two products.
 double TrainingFlops(const ModelConfig& config, const StepSize& size);
 
-}  // namespace tensorcache::train
+}  // namespace tensorcache

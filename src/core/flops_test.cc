@@ -1,8 +1,8 @@
-#include "train/flops.h"
+#include "core/flops.h"
 
 #include <gtest/gtest.h>
 
-namespace tensorcache::train {
+namespace tensorcache {
 namespace {
 
 // Counted by hand for one layer of width 4 with two heads of 2, F = 8, V = 5; a row of 3 tokens, all supervised.
@@ -37,5 +37,15 @@ TEST(TrainingFlops, CountsReadsAndWritesOfTheMemory) {
   EXPECT_DOUBLE_EQ(TrainingFlops(config, kRow), window);
 }
 
+TEST(ForwardFlops, OfBlocksAddUpToThatOfTheWhole) {
+  for (const CacheMethod method : {CacheMethod::kFull, CacheMethod::kWindow, CacheMethod::kTensorCache}) {
+    const ModelConfig config = Tiny(method);
+    const double whole = ForwardFlops(config, {.tokens = 7, .supervised = 7});
+    EXPECT_DOUBLE_EQ(ForwardFlops(config, {.tokens = 3, .supervised = 3}) +
+                         ForwardFlops(config, {.tokens = 4, .past = 3, .supervised = 4}),
+                     whole);
+  }
+}
+
 }  // namespace
-}  // namespace tensorcache::train
+}  // namespace tensorcache

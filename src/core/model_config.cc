@@ -15,8 +15,7 @@ Status CheckInside(std::string_view name, double value, double low, double high)
   return InvalidArgument(fmt::format("{} is {}; it must lie between {} and {}", name, value, low, high));
 }
 
-Status ValidateTensorCache(const ModelConfig& config) {
-  const TensorCacheConfig& tc = config.cache.tensor_cache;
+Status ValidateTensorCache(const TensorCacheConfig& tc, int64_t layers) {
   const std::string_view at = "cache.tensor_cache.";
   TC_RETURN_IF_ERROR(CheckInside(fmt::format("{}lambda_init", at), tc.lambda_init, 0, 1));
   TC_RETURN_IF_ERROR(CheckInside(fmt::format("{}eta_init", at), tc.eta_init, 0, 1));
@@ -51,9 +50,9 @@ Status ValidateTensorCache(const ModelConfig& config) {
         "{}normalize_reads needs a value column of ones, but rule wedge swaps keys and values; use outer or delta",
         at));
   }
-  if (tc.layers == MemoryLayers::kTop && (tc.top_layers < 1 || tc.top_layers > config.num_hidden_layers)) {
-    return InvalidArgument(fmt::format("{}top_layers is {}, of {} layers; it must be 1 to num_hidden_layers", at,
-                                       tc.top_layers, config.num_hidden_layers));
+  if (tc.layers == MemoryLayers::kTop && (tc.top_layers < 1 || tc.top_layers > layers)) {
+    return InvalidArgument(
+        fmt::format("{}top_layers is {}, of {} layers; it must be 1 to num_hidden_layers", at, tc.top_layers, layers));
   }
   return OkStatus();
 }
@@ -93,7 +92,10 @@ Status ValidateModelConfig(const ModelConfig& config) {
   if (config.rope_ntk_factor > 1 && head_dim < 4) {
     return InvalidArgument("rope_ntk_factor above 1 needs a head_dim of at least 4");
   }
-  const CacheConfig& cache = config.cache;
+  return ValidateCacheConfig(config.cache, config.num_hidden_layers);
+}
+
+Status ValidateCacheConfig(const CacheConfig& cache, int64_t layers) {
   if (cache.method != CacheMethod::kFull) {
     TC_RETURN_IF_ERROR(CheckPositive("cache.window", cache.window, int64_t{1} << 40));
   }
@@ -101,7 +103,7 @@ Status ValidateModelConfig(const ModelConfig& config) {
   if (cache.method == CacheMethod::kInfini) {
     TC_RETURN_IF_ERROR(CheckInside("cache.infini.gate_init", cache.infini.gate_init, -100, 100));
   }
-  return cache.method == CacheMethod::kTensorCache ? ValidateTensorCache(config) : OkStatus();
+  return cache.method == CacheMethod::kTensorCache ? ValidateTensorCache(cache.tensor_cache, layers) : OkStatus();
 }
 
 }  // namespace tensorcache
