@@ -52,6 +52,8 @@ class Driver {
 // limits.cc. An sgemm of 768^3 on the calling thread through the BLAS the run half uses; FLOPs in SgemmFlops().
 void RunSgemm();
 double SgemmFlops();
+// One such sgemm on each of `threads` threads at the same time.
+void RunSgemms(int threads);
 // Reads `bytes` bytes of a private buffer with `threads` threads, as fast as plain SIMD sums go.
 void RunRead(int64_t bytes, int threads);
 // One pass data[i] *= 1 in place: reads and writes each float once. The baseline of decode steps.

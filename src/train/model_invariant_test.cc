@@ -4,138 +4,13 @@
 
 #include <functional>
 
-#include "core/config.h"
-#include "core/rng.h"
-#include "train/model.h"
+#include "train/model_testing.h"
 
 namespace tensorcache::train {
 namespace {
 
 constexpr int64_t kTokens = 41;
 constexpr int64_t kBatch = 2;
-
-ModelConfig SmallConfig() {
-  ModelConfig config;
-  config.vocab_size = 29;
-  config.hidden_size = 24;
-  config.intermediate_size = 40;
-  config.num_hidden_layers = 2;
-  config.num_attention_heads = 4;
-  config.num_key_value_heads = 2;
-  config.head_dim = 8;
-  config.cache.window = 6;
-  return config;
-}
-
-struct Case {
-  std::string name;
-  std::vector<std::string> overrides;
-};
-
-// gtest prints this with a failure.
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
-
-std::vector<Case> Methods() {
-  return {{"full", {"cache.method=full"}},
-          {"full_ntk", {"cache.method=full", "rope_ntk_factor=4"}},
-          {"window", {"cache.method=window"}},
-          {"window_1", {"cache.method=window", "cache.window=1"}},
-          {"streaming_llm", {"cache.method=streaming_llm", "cache.sinks=3"}},
-          {"streaming_llm_more_sinks_than_window", {"cache.method=streaming_llm", "cache.sinks=9", "cache.window=4"}},
-          {"infini", {"cache.method=infini"}},
-          {"infini_delta", {"cache.method=infini", "cache.infini.delta=true"}},
-          {"infini_plain_keys", {"cache.method=infini", "cache.infini.memory_rope=false"}}};
-}
-
-std::vector<Case> TensorCacheOptions() {
-  const std::string tc = "cache.tensor_cache.";
-  const std::vector<Case> rules = {
-      {"outer", {tc + "rule=outer"}}, {"delta", {tc + "rule=delta"}}, {"wedge", {tc + "rule=wedge"}}};
-  const std::vector<Case> options = {
-      {"default", {}},
-      {"insert", {tc + "write=insert"}},
-      {"chunk_start", {tc + "write=chunk_start", tc + "chunk=4"}},
-      {"chunk_mean", {tc + "write=chunk_mean", tc + "chunk=4"}},
-      {"token_gate", {tc + "gate=per_token", tc + "gate_init=-2"}},
-      {"frozen", {tc + "learn_lambda=false", tc + "learn_eta=false", tc + "learn_gate=false"}},
-      {"unit_queries_keys", {tc + "normalize_queries=true", tc + "normalize_keys=true", tc + "value_scale=0.5"}},
-      {"slots", {tc + "slots=3", tc + "top_k=2", tc + "router_temperature=0.5"}},
-      {"slots_all", {tc + "slots=2", tc + "top_k=2"}},
-      {"slots_by_query", {tc + "slots=3", tc + "route_by=query"}},
-      {"slots_insert_by_query", {tc + "slots=3", tc + "route_by=query", tc + "write=insert"}},
-      {"slots_plain_keys", {tc + "slots=3", tc + "memory_rope=false"}},
-      {"slots_chunk_start", {tc + "slots=3", tc + "write=chunk_start"}},
-      {"two_timescale", {tc + "two_timescale=true", tc + "alpha_init=1"}},
-      {"two_timescale_slots", {tc + "two_timescale=true", tc + "slots=2"}},
-      {"plain_keys", {tc + "memory_rope=false"}},
-      {"plain_unit_keys", {tc + "memory_rope=false", tc + "normalize_keys=true"}},
-      {"no_layers", {tc + "layers=none"}},
-      {"top_layer", {tc + "layers=top", tc + "top_layers=1"}},
-      {"window_1", {"cache.window=1"}},
-      {"long_window", {"cache.window=100"}}};
-  const std::vector<Case> normalized = {
-      {"normalized_reads", {tc + "normalize_reads=true", tc + "read_floor=0.01"}},
-      {"normalized_slots", {tc + "normalize_reads=true", tc + "slots=2", tc + "two_timescale=true"}}};
-  std::vector<Case> cases;
-  for (const Case& rule : rules) {
-    const auto add = [&](const Case& option) {
-      Case combined{rule.name + "_" + option.name, rule.overrides};
-      combined.overrides.insert(combined.overrides.end(), option.overrides.begin(), option.overrides.end());
-      cases.push_back(combined);
-    };
-    for (const Case& option : options) add(option);
-    if (rule.name == "wedge") continue;  // refused with normalize_reads
-    for (const Case& option : normalized) add(option);
-  }
-  return cases;
-}
-
-std::vector<Case> Backbones() {
-  return {{"llama",
-           {"norm=rms_norm", "hidden_act=silu", "gated_mlp=true", "rope_pairing=interleaved",
-            "tie_word_embeddings=false", "num_key_value_heads=1"}},
-          {"gpt",
-           {"hidden_act=gelu_tanh", "attention_bias=true", "output_bias=true", "mlp_bias=true", "num_key_value_heads=4",
-            "rope_theta=500"}}};
-}
-
-std::vector<Case> AllCases() {
-  std::vector<Case> all = Methods();
-  for (const Case& c : TensorCacheOptions()) all.push_back(c);
-  for (const Case& c : Backbones()) all.push_back(c);
-  return all;
-}
-
-ModelConfig ConfigOf(const Case& c) {
-  ModelConfig config = SmallConfig();
-  for (const std::string& assignment : c.overrides) {
-    const Status status = ApplyOverride(assignment, &config);
-    EXPECT_TRUE(status.ok()) << status.message();
-  }
-  return config;
-}
-
-// A model whose parameters are all away from their initial symmetry and large enough for differences to show.
-Model RandomModel(const ModelConfig& config) {
-  Result<Model> model = Model::Create(config, 7);
-  EXPECT_TRUE(model.ok()) << model.status().message();
-  at::NoGradGuard no_grad;
-  at::manual_seed(11);
-  for (const NamedParameter& parameter : AllParameters(model->parameters())) {
-    if (parameter.kind == ParameterKind::kMatrix) parameter.tensor.mul_(8);
-    if (parameter.kind != ParameterKind::kMatrix) parameter.tensor.add_(at::randn_like(parameter.tensor) * 0.2);
-  }
-  return std::move(model).value();
-}
-
-Tensor RandomTokens(const ModelConfig& config, uint64_t seed) {
-  Rng rng(seed);
-  Tensor tokens = at::empty({kBatch, kTokens}, at::kLong);
-  for (int64_t i = 0; i < tokens.numel(); ++i) {
-    tokens.mutable_data_ptr<int64_t>()[i] = static_cast<int64_t>(rng.Below(static_cast<uint64_t>(config.vocab_size)));
-  }
-  return tokens;
-}
 
 struct Outcome {
   Tensor logits;  // (B, T, V)
@@ -183,7 +58,7 @@ TEST_P(ModelInvariant, AnySplitGivesTheSameLogitsAndState) {
   const at::NoGradGuard no_grad;
   const ModelConfig config = ConfigOf(GetParam());
   const Model model = RandomModel(config);
-  const Tensor tokens = RandomTokens(config, 3);
+  const Tensor tokens = RandomTokens(config, kBatch, kTokens, 3);
   const Outcome whole = RunInBlocks(model, tokens, {kTokens});
   ASSERT_TRUE(whole.logits.isfinite().all().item<bool>());
   EXPECT_GT(whole.logits.std().item<double>(), 0.05);  // differences would show
@@ -196,7 +71,7 @@ TEST_P(ModelInvariant, AnySplitGivesTheSameLogitsAndState) {
 TEST_P(ModelInvariant, CompositeGivesTheSameLogitsAndGradients) {
   const ModelConfig config = ConfigOf(GetParam());
   const Model model = RandomModel(config);
-  const Tensor tokens = RandomTokens(config, 5);
+  const Tensor tokens = RandomTokens(config, kBatch, kTokens, 5);
   std::vector<Tensor> leaves;
   for (const NamedParameter& p : AllParameters(model.parameters())) {
     if (p.tensor.requires_grad()) leaves.push_back(p.tensor);
@@ -237,7 +112,7 @@ TEST(ModelTraining, EqualsStreamingExactly) {
     if (config.cache.tensor_cache.slots > 1) continue;  // routing is drawn in training
     const bool chunked = c.name.find("chunk_") != c.name.npos;
     const Model model = RandomModel(config);
-    const Tensor tokens = RandomTokens(config, 9);
+    const Tensor tokens = RandomTokens(config, kBatch, kTokens, 9);
     const double distance =
         Distance(model.Hidden(tokens, {.training = true}), model.Hidden(tokens, {.training = false}));
     if (chunked) {
@@ -258,7 +133,7 @@ TEST(ModelTraining, ChunkModesCarryTheirStateAcrossWholeChunks) {
       ASSERT_TRUE(ApplyOverride(std::string("cache.tensor_cache.rule=") + rule, &config).ok());
       ASSERT_TRUE(ApplyOverride("cache.tensor_cache.chunk=4", &config).ok());
       const Model model = RandomModel(config);
-      const Tensor tokens = RandomTokens(config, 9);
+      const Tensor tokens = RandomTokens(config, kBatch, kTokens, 9);
       const ForwardOptions training{.training = true};
       ExpectSame(RunInBlocks(model, tokens, {4, 16, 8, 13}, training), RunInBlocks(model, tokens, {kTokens}, training));
     }
@@ -273,7 +148,7 @@ TEST(ModelState, RowsThatStartLaterGoOnWithTheOthers) {
     ASSERT_TRUE(ApplyOverride(std::string("cache.method=") + method, &config).ok());
     config.cache.infini.memory_rope = false;  // with it, Infini's features see positions, not differences
     const Model model = RandomModel(config);
-    const Tensor tokens = RandomTokens(config, 21);
+    const Tensor tokens = RandomTokens(config, kBatch, kTokens, 21);
     constexpr int64_t kBlock = 13;
     const auto block = [&](int64_t row, int64_t index) {
       return tokens.narrow(0, row, 1).narrow(1, index * kBlock, kBlock);

@@ -6,8 +6,8 @@
 #include <chrono>
 
 #include "core/config.h"
+#include "core/flops.h"
 #include "core/rng.h"
-#include "train/flops.h"
 #include "train/memory_meter.h"
 #include "train/ops/memory_scan.h"
 #include "train/ops/window_attention.h"

@@ -1,0 +1,74 @@
+// One text that a model reads and continues.
+//
+//   auto model = Model::Load("checkpoint");
+//   auto session = Session::Create(*model);
+//   session->Prefill(prompt);                             // many tokens, in parallel
+//   while (...) session->Decode(Sample(session->logits()));  // one at a time
+//
+// Unless the cache's method is full, a session has the same size after any number of tokens, and so has its file.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "tensorcache/cache.h"
+#include "tensorcache/model.h"
+#include "tensorcache/status.h"
+
+namespace tensorcache {
+
+// Different sessions may be used by different threads at the same time, a single one by one thread at a time. After kDiverged
+// (numbers left the finite range) a session refuses to go on until it is cleared.
+class Session {
+ public:
+  // Tokens that recent() reaches back.
+  static constexpr int64_t kRecentTokens = 1024;
+
+  static Result<Session> Create(std::shared_ptr<const Model> model);
+  ~Session();
+  Session(Session&&) noexcept;
+  Session& operator=(Session&&) noexcept;
+
+  // The next tokens of the text, of any number: any split gives the same logits, up to rounding. A token outside the
+  // vocabulary is an error, and nothing has happened then.
+  Status Prefill(std::span<const int32_t> tokens);
+  Status Decode(int32_t token);
+  // One token for each of many different sessions of one model: weights are read once for all. The logits of a session do not
+  // depend on its company.
+  static Status DecodeBatch(std::span<Session* const> sessions, std::span<const int32_t> tokens);
+  // Prefill that also tells, for each token, the negative log of the probability the model gave it (natural log). The first
+  // token of a text was not predicted: NaN.
+  Status Score(std::span<const int32_t> tokens, std::span<float> nll);
+  // Prefill that also writes the logits after each token: (tokens, vocab_size).
+  Status PrefillLogits(std::span<const int32_t> tokens, std::span<float> logits);
+
+  // After the last token; empty at the start. Valid until the next call.
+  std::span<const float> logits() const;
+  // The last tokens, oldest first, at most kRecentTokens.
+  std::span<const int32_t> recent() const;
+  // Tokens read.
+  int64_t position() const;
+  const Model& model() const;
+  const TwoLevelCache& cache() const;
+  // Bytes of the cache.
+  CacheMemory memory() const;
+
+  // Back to the start of a text.
+  void Clear();
+  // An independent copy; cheap (see TwoLevelCache::Fork).
+  Session Fork() const;
+
+  // To and from a checksummed file. A restored session goes on bit for bit like the saved one, given the same model options.
+  // Refuses, with the reason, files that are damaged, of another version, another model or another cache.
+  Status Save(const std::string& path) const;
+  static Result<Session> Restore(std::shared_ptr<const Model> model, const std::string& path);
+
+ private:
+  struct Impl;
+  explicit Session(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tensorcache

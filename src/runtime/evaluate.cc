@@ -1,0 +1,195 @@
+#include "runtime/evaluate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "core/check.h"
+#include "core/rng.h"
+#include "tensorcache/session.h"
+
+namespace tensorcache {
+namespace {
+
+// Tokens that are scored in one call.
+constexpr int64_t kPiece = 4096;
+
+class MeanOf {
+ public:
+  void Add(double value) {
+    sum_ += value;
+    ++count_;
+  }
+  double value() const { return count_ > 0 ? sum_ / static_cast<double>(count_) : 0; }
+
+ private:
+  double sum_ = 0;
+  int64_t count_ = 0;
+};
+
+std::vector<int64_t> BinsOf(int64_t context, const std::vector<int64_t>& edges) {
+  std::vector<int64_t> bins;
+  for (const int64_t edge : edges) {
+    if (edge < context) bins.push_back(edge);
+  }
+  bins.push_back(context);
+  return bins;
+}
+
+// The scores of one stream, token by token.
+class StreamMeans {
+ public:
+  StreamMeans(int64_t context, const std::vector<int64_t>& edges)
+      : context_(context), edges_(edges), bins_(edges.size()) {}
+
+  // The token that was predicted from `read` others.
+  void Add(int64_t read, double nll) {
+    all_.Add(nll);
+    if (2 * read > context_) last_half_.Add(nll);
+    while (read > edges_[bin_]) ++bin_;
+    bins_[bin_].Add(nll);
+  }
+
+  void Finish(StreamScore& score) const {
+    score.nll = all_.value();
+    score.last_half = last_half_.value();
+    for (const MeanOf& bin : bins_) score.bins.push_back(bin.value());
+  }
+
+ private:
+  int64_t context_;
+  const std::vector<int64_t>& edges_;
+  MeanOf all_, last_half_;
+  std::vector<MeanOf> bins_;
+  size_t bin_ = 0;
+};
+
+Status ScoreStream(Session& session, const EvaluationText& text, const EvaluationOptions& options,
+                   const ContextScore& context, StreamScore& score) {
+  StreamMeans means(context.context, context.bins);
+  std::vector<int32_t> tokens;
+  std::vector<float> nll;
+  int32_t previous = -1;
+  for (int64_t at = 0, end = context.context + 1; at < end; at += kPiece) {
+    const int64_t n = std::min(kPiece, end - at);
+    tokens.resize(static_cast<size_t>(n));
+    nll.resize(static_cast<size_t>(n));
+    TC_RETURN_IF_ERROR(text.read(score.start + at, tokens));
+    TC_RETURN_IF_ERROR(session.Score(tokens, nll));
+    const size_t first = at == 0 ? 1 : 0;  // the first token of all was not predicted
+    for (size_t i = first; i < tokens.size(); ++i) means.Add(at + static_cast<int64_t>(i), nll[i]);
+    if (text.count_bytes) {
+      if (first == 1) previous = tokens[0];
+      TC_ASSIGN_OR_RETURN(const int64_t bytes, text.count_bytes(previous, std::span(tokens).subspan(first)));
+      score.bytes += bytes;
+    }
+    previous = tokens.back();
+    if (options.progress) options.progress(context.context, n);
+  }
+  means.Finish(score);
+  if (!std::isfinite(score.nll)) {
+    return Diverged(
+        fmt::format("the scores of the {} tokens from {} on left the finite numbers", context.context, score.start));
+  }
+  return OkStatus();
+}
+
+template <class F>
+std::vector<double> OfStreams(const ContextScore& score, F number) {
+  std::vector<double> numbers;
+  for (const StreamScore& stream : score.streams) numbers.push_back(number(stream));
+  return numbers;
+}
+
+}  // namespace
+
+EvaluationText TextOf(std::span<const int32_t> tokens) {
+  return {.tokens = static_cast<int64_t>(tokens.size()), .read = [tokens](int64_t first, std::span<int32_t> out) {
+            std::ranges::copy(tokens.subspan(static_cast<size_t>(first), out.size()), out.begin());
+            return OkStatus();
+          }};
+}
+
+Status CheckEvaluation(const EvaluationText& text, const EvaluationOptions& options) {
+  if (options.starts < 1) {
+    return InvalidArgument(fmt::format("{} start positions make no evaluation; take 1 or more", options.starts));
+  }
+  if (options.contexts.empty()) return InvalidArgument("no context length is given");
+  for (const int64_t context : options.contexts) {
+    if (context < 1) return InvalidArgument(fmt::format("a context of {} tokens is none; take 1 or more", context));
+    if (context >= text.tokens) {
+      return InvalidArgument(fmt::format("a context of {} needs a text of {} tokens or more; this one has {}", context,
+                                         context + 1, text.tokens));
+    }
+  }
+  for (size_t i = 0; i < options.bins.size(); ++i) {
+    if (options.bins[i] > (i > 0 ? options.bins[i - 1] : 0)) continue;
+    return InvalidArgument(
+        fmt::format("the edge {} of the bins is out of order; they must be positive and ascend", options.bins[i]));
+  }
+  return OkStatus();
+}
+
+int64_t EvaluationStart(uint64_t seed, int64_t number, int64_t context, int64_t tokens) {
+  TC_CHECK(tokens > context);
+  return static_cast<int64_t>(Rng(seed, static_cast<uint64_t>(number)).Below(static_cast<uint64_t>(tokens - context)));
+}
+
+Result<std::vector<ContextScore>> Evaluate(const std::shared_ptr<const Model>& model, const EvaluationText& text,
+                                           const EvaluationOptions& options) {
+  TC_RETURN_IF_ERROR(CheckEvaluation(text, options));
+  TC_ASSIGN_OR_RETURN(Session session, Session::Create(model));
+  std::vector<ContextScore> scores;
+  for (const int64_t length : options.contexts) {
+    ContextScore context{.context = length, .bins = BinsOf(length, options.bins)};
+    for (int64_t i = 0; i < options.starts; ++i) {
+      StreamScore score{.start = EvaluationStart(options.seed, i, length, text.tokens)};
+      session.Clear();
+      TC_RETURN_IF_ERROR(ScoreStream(session, text, options, context, score));
+      context.streams.push_back(std::move(score));
+    }
+    context.state_bytes = session.memory().total();
+    scores.push_back(std::move(context));
+  }
+  return scores;
+}
+
+std::vector<double> ContextScore::Nll() const {
+  return OfStreams(*this, [](const StreamScore& stream) { return stream.nll; });
+}
+std::vector<double> ContextScore::LastHalf() const {
+  return OfStreams(*this, [](const StreamScore& stream) { return stream.last_half; });
+}
+std::vector<double> ContextScore::BitsPerByte() const {
+  return OfStreams(*this, [&](const StreamScore& stream) {
+    const double bits = stream.nll * static_cast<double>(context) / std::numbers::ln2;
+    return stream.bytes > 0 ? bits / static_cast<double>(stream.bytes) : 0;
+  });
+}
+std::vector<double> ContextScore::Bin(size_t bin) const {
+  return OfStreams(*this, [&](const StreamScore& stream) { return stream.bins[bin]; });
+}
+
+Spread SpreadOf(std::span<const double> values) {
+  TC_CHECK(!values.empty());
+  const auto n = static_cast<double>(values.size());
+  Spread spread;
+  for (const double value : values) spread.mean += value / n;
+  if (values.size() == 1) return spread;
+  double squares = 0;
+  for (const double value : values) squares += (value - spread.mean) * (value - spread.mean);
+  spread.std = std::sqrt(squares / (n - 1));
+  spread.standard_error = spread.std / std::sqrt(n);
+  return spread;
+}
+
+Spread PairedDifference(std::span<const double> a, std::span<const double> b) {
+  TC_CHECK(a.size() == b.size());
+  std::vector<double> differences(a.size());
+  std::ranges::transform(b, a, differences.begin(), std::minus());
+  return SpreadOf(differences);
+}
+
+}  // namespace tensorcache

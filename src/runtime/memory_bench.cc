@@ -1,0 +1,130 @@
+// What a cache keeps, by the kernel's account: random keys and values of as many tokens as the row says go through a cache
+// of the model's shape, without the model.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "core/config.h"
+#include "core/rng.h"
+#include "core/thread_pool.h"
+#include "runtime/run_bench.h"
+#include "tensorcache/cache.h"
+
+namespace tensorcache::runtime {
+namespace {
+
+constexpr int64_t kContexts[] = {4096, 16384, 65536, 131072, 1'000'000};
+constexpr int64_t kBlock = 512;
+
+int64_t ResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  statm >> total >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+int64_t FreeBytes() {
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  int64_t kilobytes = 0;
+  for (std::string unit; meminfo >> key >> kilobytes; std::getline(meminfo, unit)) {
+    if (key == "MemAvailable:") return kilobytes * 1024;
+  }
+  return 0;
+}
+
+struct Method {
+  const char* name;
+  CacheMethod method;
+};
+constexpr Method kMethods[] = {{"full", CacheMethod::kFull},
+                               {"window", CacheMethod::kWindow},
+                               {"streaming_llm", CacheMethod::kStreamingLlm},
+                               {"infini", CacheMethod::kInfini},
+                               {"tensor_cache", CacheMethod::kTensorCache}};
+
+// Feeds `tokens` more tokens to all layers.
+Status Append(TwoLevelCache& cache, int64_t tokens, std::vector<float>& rows, CacheWorkspace& workspace) {
+  const TwoLevelCacheConfig& config = cache.config();
+  for (int64_t done = 0; done < tokens; done += kBlock) {
+    const int64_t n = std::min(kBlock, tokens - done);
+    for (int64_t layer = 0; layer < config.layers; ++layer) {
+      TC_RETURN_IF_ERROR(
+          cache.Advance(layer, {.tokens = n, .q = rows.data(), .k = rows.data(), .v = rows.data()}, workspace));
+    }
+  }
+  return OkStatus();
+}
+
+Status MeasureMethod(const RunBenchOptions& options, const Method& method, RingType ring, CacheWorkspace& workspace,
+                     std::vector<float>& rows, const OnRow<MemoryRow>& on_row) {
+  const ModelConfig& model = options.config;
+  TwoLevelCacheConfig config{.layers = model.num_hidden_layers,
+                             .query_heads = model.num_attention_heads,
+                             .kv_heads = model.num_key_value_heads,
+                             .head_dim = model.HeadDim(),
+                             .cache = model.cache,
+                             .ring = ring};
+  config.cache.method = method.method;
+  const int64_t per_token = 2 * config.layers * config.kv_heads * config.head_dim * (ring == RingType::kBf16 ? 2 : 4);
+  const std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("tensorcache_bench_{}.state", getpid())).string();
+  const int64_t before = ResidentBytes();
+  TC_ASSIGN_OR_RETURN(TwoLevelCache cache, TwoLevelCache::Create(config));
+  for (const int64_t context : kContexts) {
+    MemoryRow row{.method = method.name, .ring = ring, .context = context};
+    // A growing array is copied when it grows: old and new are there at the same time, the new one up to twice the need.
+    if (method.method == CacheMethod::kFull && context * per_token * 3 / 2 > FreeBytes() + cache.memory().total()) {
+      row.measured = false;
+      row.state_bytes = row.resident_bytes = context * per_token;
+      on_row(row);
+      continue;
+    }
+    TC_RETURN_IF_ERROR(Append(cache, context - cache.position(), rows, workspace));
+    row.state_bytes = cache.memory().total();
+    row.resident_bytes = ResidentBytes() - before;
+    if (method.method != CacheMethod::kFull) {
+      TC_RETURN_IF_ERROR(cache.Save(path));
+      row.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path));
+      std::filesystem::remove(path);
+    }
+    on_row(row);
+    if (options.progress) options.progress(fmt::format("{}, {} tokens", method.name, context), 0);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Status BenchMemory(const RunBenchOptions& options, const OnRow<MemoryRow>& on_row) {
+  ThreadPool pool(options.threads);
+  CacheWorkspace workspace(
+      {.workers = pool.threads(), .run = [&](int64_t n, const auto& body) { pool.ParallelFor(n, 1, body); }});
+  const ModelConfig& model = options.config;
+  std::vector<float> rows(static_cast<size_t>(kBlock * model.num_attention_heads * model.HeadDim()));
+  Rng rng(3);
+  for (float& x : rows) x = static_cast<float>(rng.Normal());
+  {  // grows the workspace first, so that it is in no row
+    RunBenchOptions quiet = options;
+    quiet.progress = {};
+    TwoLevelCacheConfig config{.layers = 1,
+                               .query_heads = model.num_attention_heads,
+                               .kv_heads = model.num_key_value_heads,
+                               .head_dim = model.HeadDim(),
+                               .cache = model.cache};
+    for (const Method& method : kMethods) {
+      config.cache.method = method.method;
+      TC_ASSIGN_OR_RETURN(TwoLevelCache cache, TwoLevelCache::Create(config));
+      TC_RETURN_IF_ERROR(Append(cache, 2 * kBlock, rows, workspace));
+    }
+  }
+  for (const Method& method : kMethods) {
+    TC_RETURN_IF_ERROR(MeasureMethod(options, method, RingType::kFp32, workspace, rows, on_row));
+  }
+  return MeasureMethod(options, kMethods[4], RingType::kBf16, workspace, rows, on_row);
+}
+
+}  // namespace tensorcache::runtime

@@ -1,0 +1,21 @@
+// Small functions of one row of numbers.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+
+namespace tensorcache::runtime {
+
+inline float Dot(const float* a, const float* b, int64_t n) {
+  float sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// y = x / |x|; y may be x. The same guard against zero as in training.
+inline void UnitLength(const float* x, int64_t n, float* y) {
+  const float scale = 1 / std::sqrt(Dot(x, x, n) + 1e-12f);
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * scale;
+}
+
+}  // namespace tensorcache::runtime

@@ -1,0 +1,208 @@
+// Sessions without a train half: errors, and what src/train/run_half_test.cc does not look at.
+#include "tensorcache/session.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/file.h"
+#include "core/rng.h"
+#include "testing/temp_folder.h"
+
+namespace tensorcache {
+namespace {
+
+using SharedModel = std::shared_ptr<const Model>;
+
+ModelConfig Small() {
+  ModelConfig config;
+  config.vocab_size = 50;
+  config.hidden_size = 32;
+  config.intermediate_size = 64;
+  config.num_hidden_layers = 2;
+  config.cache.window = 8;
+  return config;
+}
+
+SharedModel Make(const ModelConfig& config = Small(), const ModelOptions& options = {.threads = 1}, uint64_t seed = 0) {
+  Result<SharedModel> model = Model::Random(config, options, seed);
+  EXPECT_TRUE(model.ok()) << model.status().message();
+  return std::move(model).value();
+}
+
+Session Start(const SharedModel& model) { return std::move(Session::Create(model)).value(); }
+
+std::vector<int32_t> Text(int64_t n) {
+  std::vector<int32_t> tokens;
+  Rng rng(5);
+  for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(rng.Below(50)));
+  return tokens;
+}
+
+std::vector<float> LogitsOf(const Session& session) { return {session.logits().begin(), session.logits().end()}; }
+
+TEST(Session, TokensOutsideTheVocabularyChangeNothing) {
+  Session session = Start(Make());
+  ASSERT_TRUE(session.Prefill(Text(5)).ok());
+  const std::vector<float> before = LogitsOf(session);
+  for (const int32_t token : {-1, 50, INT32_MAX}) {
+    const Status status = session.Decode(token);
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.message().find(std::to_string(token)), std::string::npos) << status.message();
+    std::vector<int32_t> tokens = Text(100);
+    tokens[99] = token;
+    EXPECT_FALSE(session.Prefill(tokens).ok());
+    std::vector<float> nll(100);
+    EXPECT_FALSE(session.Score(tokens, nll).ok());
+  }
+  EXPECT_EQ(session.position(), 5);
+  EXPECT_EQ(LogitsOf(session), before);
+}
+
+TEST(Session, NothingToReadIsFine) {
+  Session session = Start(Make());
+  EXPECT_TRUE(session.Prefill({}).ok());
+  EXPECT_TRUE(session.logits().empty());
+  EXPECT_EQ(session.position(), 0);
+  EXPECT_TRUE(session.Score({}, {}).ok());
+}
+
+TEST(Session, WrongRoomIsRefused) {
+  Session session = Start(Make());
+  std::vector<float> room(7);
+  EXPECT_FALSE(session.PrefillLogits(Text(3), room).ok());
+  EXPECT_FALSE(session.Score(Text(3), room).ok());
+  EXPECT_EQ(session.position(), 0);
+}
+
+TEST(Session, RemembersRecentTokens) {
+  Session session = Start(Make());
+  const std::vector<int32_t> text = Text(1500);
+  ASSERT_TRUE(session.Prefill(std::span(text).first(1200)).ok());
+  for (size_t i = 1200; i < text.size(); ++i) ASSERT_TRUE(session.Decode(text[i]).ok());
+  ASSERT_EQ(session.recent().size(), static_cast<size_t>(Session::kRecentTokens));
+  EXPECT_TRUE(std::equal(session.recent().begin(), session.recent().end(), text.end() - Session::kRecentTokens));
+}
+
+TEST(Session, BatchesAreChecked) {
+  const SharedModel model = Make(), other = Make();
+  Session a = Start(model), b = Start(model), c = Start(other);
+  const std::vector<int32_t> tokens = {1, 2};
+  Session* const twice[] = {&a, &a};
+  Session* const foreign[] = {&a, &c};
+  Session* const good[] = {&a, &b};
+  EXPECT_FALSE(Session::DecodeBatch(twice, tokens).ok());
+  EXPECT_FALSE(Session::DecodeBatch(foreign, tokens).ok());
+  EXPECT_FALSE(Session::DecodeBatch(good, std::span(tokens).first(1)).ok());
+  const std::vector<int32_t> bad = {1, 99};
+  EXPECT_FALSE(Session::DecodeBatch(good, bad).ok());
+  EXPECT_EQ(a.position(), 0);
+  EXPECT_TRUE(Session::DecodeBatch({}, {}).ok());
+  EXPECT_TRUE(Session::DecodeBatch(good, tokens).ok());
+  EXPECT_EQ(b.position(), 1);
+}
+
+TEST(Session, LargeBatchesAreLikeEachAlone) {
+  const SharedModel model = Make();
+  std::vector<Session> sessions, alone;
+  std::vector<Session*> batch;
+  const std::vector<int32_t> text = Text(75);
+  for (int i = 0; i < 75; ++i) sessions.push_back(Start(model));
+  for (Session& session : sessions) {
+    batch.push_back(&session);
+    alone.push_back(session.Fork());
+  }
+  for (int step = 0; step < 3; ++step) ASSERT_TRUE(Session::DecodeBatch(batch, text).ok());
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    for (int step = 0; step < 3; ++step) ASSERT_TRUE(alone[i].Decode(text[i]).ok());
+    EXPECT_EQ(LogitsOf(sessions[i]), LogitsOf(alone[i])) << i;
+  }
+}
+
+TEST(Session, WeightTypesAgreeRoughly) {
+  const std::vector<int32_t> text = Text(300);
+  const auto nll = [&](WeightType type, RingType ring) {
+    ModelConfig config = Small();
+    config.hidden_size = 128;
+    config.intermediate_size = 256;
+    Session session = Start(Make(config, {.weights = type, .ring = ring, .threads = 1}));
+    std::vector<float> scores(text.size());
+    EXPECT_TRUE(session.Score(text, scores).ok());
+    double sum = 0;
+    for (size_t i = 1; i < scores.size(); ++i) sum += static_cast<double>(scores[i]);
+    return sum / static_cast<double>(scores.size() - 1);
+  };
+  const double fp32 = nll(WeightType::kFp32, RingType::kFp32);
+  EXPECT_GT(fp32, 1);
+  for (const WeightType type : {WeightType::kBf16, WeightType::kInt8}) {
+    const double changed = nll(type, RingType::kBf16);
+    EXPECT_NE(changed, fp32);
+    EXPECT_NEAR(changed, fp32, 0.02 * fp32);
+  }
+}
+
+class SessionFiles : public ::testing::Test {
+ protected:
+  const testing::TempFolder folder_;
+  const std::string path_ = folder_.Path("session");
+};
+
+TEST_F(SessionFiles, OfAnotherModelAreRefused) {
+  Session session = Start(Make());
+  ASSERT_TRUE(session.Prefill(Text(20)).ok());
+  ASSERT_TRUE(session.Save(path_).ok());
+  EXPECT_TRUE(Session::Restore(Make(), path_).ok());
+
+  const Result<Session> weights = Session::Restore(Make(Small(), {.threads = 1}, 1), path_);
+  ASSERT_FALSE(weights.ok());
+  EXPECT_NE(weights.status().message().find("another model"), std::string::npos) << weights.status().message();
+  ModelConfig config = Small();
+  config.norm_eps = 1e-6;
+  EXPECT_FALSE(Session::Restore(Make(config), path_).ok());
+  const Result<Session> ring = Session::Restore(Make(Small(), {.ring = RingType::kBf16, .threads = 1}), path_);
+  ASSERT_FALSE(ring.ok());
+  EXPECT_NE(ring.status().message().find("bf16"), std::string::npos) << ring.status().message();
+}
+
+TEST_F(SessionFiles, DamagedAreRefused) {
+  const SharedModel model = Make();
+  Session session = Start(model);
+  ASSERT_TRUE(session.Prefill(Text(20)).ok());
+  ASSERT_TRUE(session.Save(path_).ok());
+  const std::string content = ReadWholeFile(path_, 1 << 24).value();
+  Rng rng(9);
+  for (int i = 0; i < 300; ++i) {
+    std::string broken = content;
+    const auto bit = rng.Below(content.size() * 8);
+    broken[bit / 8] = static_cast<char>(broken[bit / 8] ^ 1 << bit % 8);
+    EXPECT_FALSE(Session::Restore(model, folder_.Put("broken", broken)).ok()) << "bit " << bit;
+    EXPECT_FALSE(Session::Restore(model, folder_.Put("broken", content.substr(0, rng.Below(content.size())))).ok());
+  }
+  // A cache's file is not a session's.
+  ASSERT_TRUE(session.cache().Save(path_).ok());
+  const Status status = Session::Restore(model, path_).status();
+  EXPECT_NE(status.message().find("not of a session"), std::string::npos) << status.message();
+}
+
+TEST_F(SessionFiles, OfOtherWeightTypesGoOn) {
+  Session session = Start(Make());
+  ASSERT_TRUE(session.Prefill(Text(20)).ok());
+  ASSERT_TRUE(session.Save(path_).ok());
+  Result<Session> int8 = Session::Restore(Make(Small(), {.weights = WeightType::kInt8, .threads = 1}), path_);
+  ASSERT_TRUE(int8.ok()) << int8.status().message();
+  EXPECT_EQ(LogitsOf(*int8), LogitsOf(session));
+  EXPECT_TRUE(int8->Decode(1).ok());
+}
+
+TEST(Model, RefusesBadOptions) {
+  EXPECT_FALSE(Model::Random(Small(), {.threads = -1}).ok());
+  EXPECT_FALSE(Model::Random(Small(), {.threads = 5000}).ok());
+  EXPECT_FALSE(Model::Random(Small(), {.threads = 1, .prefill_block = 0}).ok());
+  ModelConfig config = Small();
+  config.num_attention_heads = 3;
+  EXPECT_FALSE(Model::Random(config, {.threads = 1}).ok());
+  EXPECT_FALSE(Model::Load("/no/such/folder", {.threads = 1}).ok());
+}
+
+}  // namespace
+}  // namespace tensorcache

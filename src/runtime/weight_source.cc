@@ -1,0 +1,149 @@
+#include "runtime/weight_source.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+#include "core/checksum.h"
+#include "core/rng.h"
+#include "kernels/matmul/matmul.h"
+#include "runtime/buffer.h"
+
+namespace tensorcache::runtime {
+namespace {
+
+constexpr char kModelFile[] = "model.safetensors";
+
+// Of each tensor, this many pieces of so many bytes go into the fingerprint.
+constexpr size_t kSamples = 16, kSampleBytes = 64;
+
+void AddSample(const std::string& name, const TensorRef& tensor, Crc64& crc) {
+  crc.Add(std::as_bytes(std::span(name)));
+  crc.Add(std::as_bytes(tensor.shape));
+  const size_t bytes = tensor.data.size();
+  for (size_t i = 0; i < kSamples; ++i) {
+    const size_t length = std::min(kSampleBytes, bytes);
+    crc.Add(tensor.data.subspan((bytes - length) / (kSamples - 1) * i, length));
+  }
+}
+
+float HalfToFloat(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
+  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000 | fraction << 13);
+  if (exponent > 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
+  const float tiny = std::ldexp(static_cast<float>(fraction), -24);
+  return sign != 0 ? -tiny : tiny;
+}
+
+class Checkpoint : public WeightSource {
+ public:
+  explicit Checkpoint(SafetensorsFile file) : file_(std::move(file)) {}
+
+  Result<TensorRef> Get(const std::string& name, std::vector<int64_t> shape) override {
+    TC_ASSIGN_OR_RETURN(TensorRef tensor, file_.Find(name));
+    TC_ASSIGN_OR_RETURN(tensor, file_.Find(name, tensor.dtype, shape));
+    used_.emplace(name, tensor);
+    return tensor;
+  }
+  std::vector<std::string> Surplus() const override {
+    std::vector<std::string> surplus;
+    for (const std::string_view name : file_.names()) {
+      if (!used_.contains(std::string(name))) surplus.emplace_back(name);
+    }
+    return surplus;
+  }
+  uint64_t Fingerprint() const override {
+    Crc64 crc;
+    for (const auto& [name, tensor] : used_) AddSample(name, tensor, crc);
+    return crc.value();
+  }
+
+ private:
+  SafetensorsFile file_;
+  std::map<std::string, TensorRef> used_;
+};
+
+class RandomSource : public WeightSource {
+ public:
+  RandomSource(const ModelConfig& config, uint64_t seed) : config_(config), seed_(seed), noise_(1 << 18) {
+    Rng rng(seed, 0);
+    for (float& x : noise_) x = static_cast<float>(rng.Normal());
+  }
+
+  Result<TensorRef> Get(const std::string& name, std::vector<int64_t> shape) override {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    Tensor& tensor = tensors_[name];
+    tensor = {.shape = std::move(shape), .data = Buffer(count * static_cast<int64_t>(sizeof(float)))};
+    Fill(name, count, tensor);
+    return TensorRef{.dtype = DType::kF32,
+                     .shape = tensor.shape,
+                     .data = {tensor.data.data(), static_cast<size_t>(tensor.data.bytes())}};
+  }
+  uint64_t Fingerprint() const override { return seed_ + 1; }
+
+ private:
+  struct Tensor {
+    std::vector<int64_t> shape;
+    Buffer data;
+  };
+
+  void Fill(const std::string& name, int64_t count, Tensor& tensor) {
+    const auto has = [&](const char* part) { return name.find(part) != name.npos; };
+    const TensorCacheConfig& tc = config_.cache.tensor_cache;
+    float* out = tensor.data.As<float>();
+    if (has("lambda_logit")) return std::fill(out, out + count, Logit(tc.lambda_init));
+    if (has("eta_logit")) return std::fill(out, out + count, Logit(tc.eta_init));
+    if (has("norm") && has(".weight")) return std::fill(out, out + count, 1.0f);
+    if (has("bias") || (has("gate") && !has("proj")) || has("alpha")) return;  // zeros
+    const float deviation = 1 / std::sqrt(static_cast<float>(tensor.shape.back()));
+    // The same noise again and again, but never in step with the rows.
+    for (int64_t i = 0; i < count; ++i) {
+      out[i] = deviation * noise_[start_];
+      if (++start_ == noise_.size()) start_ = static_cast<size_t>(count) % 12345;
+    }
+  }
+  static float Logit(double p) { return static_cast<float>(std::log(p / (1 - p))); }
+
+  ModelConfig config_;
+  uint64_t seed_;
+  std::vector<float> noise_;
+  size_t start_ = 0;
+  std::map<std::string, Tensor> tensors_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::string& folder) {
+  TC_ASSIGN_OR_RETURN(SafetensorsFile file,
+                      SafetensorsFile::Open((std::filesystem::path(folder) / kModelFile).string()));
+  return std::unique_ptr<WeightSource>(std::make_unique<Checkpoint>(std::move(file)));
+}
+
+std::unique_ptr<WeightSource> MakeRandomSource(const ModelConfig& config, uint64_t seed) {
+  return std::make_unique<RandomSource>(config, seed);
+}
+
+Status CheckIsFloat(const std::string& name, const TensorRef& tensor) {
+  if (tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16) return OkStatus();
+  return Unsupported(fmt::format("tensor '{}' is {}; weights must be F32, BF16 or F16", name, DTypeName(tensor.dtype)));
+}
+
+void ReadFloats(const TensorRef& tensor, int64_t first, int64_t count, float* out) {
+  const std::byte* from = tensor.data.data() + first * DTypeBytes(tensor.dtype);
+  if (tensor.dtype == DType::kF32) {
+    std::memcpy(out, from, static_cast<size_t>(count) * sizeof(float));
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, from + i * 2, sizeof(bits));
+    out[i] = tensor.dtype == DType::kBF16 ? Bf16ToFp32(bits) : HalfToFloat(bits);
+  }
+}
+
+}  // namespace tensorcache::runtime
