@@ -108,6 +108,9 @@ Status RunKernels(const CommandLine& line) {
 
 constexpr Command kBenches[] = {
     {"kernels", "The kernels, each beside sgemm or memory bandwidth", RunKernels},
+    {"decode", "Decoding, one session and many, beside memory bandwidth and sgemm", RunBenchDecode},
+    {"prefill", "Reading a long text, beside sgemm", RunBenchPrefill},
+    {"memory", "What sessions keep of 4 thousand to a million tokens", RunBenchMemory},
     {"train", "Training, method by method, beside sgemm", RunInTrainProgram},
 };
 

@@ -28,9 +28,16 @@ Status Dispatch(std::span<const Command> commands, const std::string& descriptio
 
 // One function each, in cmd_<name>.cc.
 Status RunBench(const CommandLine& line);
+Status RunBenchDecode(const CommandLine& line);
+Status RunBenchMemory(const CommandLine& line);
+Status RunBenchPrefill(const CommandLine& line);
 Status RunBenchTrain(const CommandLine& line);
 Status RunDemo(const CommandLine& line);
+Status RunEval(const CommandLine& line);
+Status RunGenerate(const CommandLine& line);
+Status RunModelInfo(const CommandLine& line);
 Status RunReproduce(const CommandLine& line);
+Status RunTokenizer(const CommandLine& line);
 Status RunTrain(const CommandLine& line);
 
 }  // namespace tensorcache::cli

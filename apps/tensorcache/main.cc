@@ -9,6 +9,10 @@ using namespace tensorcache::cli;
 constexpr Command kCommands[] = {
     {"demo", "See a fixed-size memory fill up: the capacity experiment, drawn and explained", RunDemo},
     {"train", "Train a model, or go on with a training run", RunInTrainProgram},
+    {"generate", "Go on with a text: from a prompt, a file or a saved session", RunGenerate},
+    {"eval", "Measure how well a model predicts a text, by context length; compare methods and weights", RunEval},
+    {"info", "What a checkpoint is, what its memory has learned, how large its sessions are", RunModelInfo},
+    {"tokenizer", "Train a tokenizer, turn text into tokens and back, look at one, measure its speed", RunTokenizer},
     {"bench", "Measure speed, each row beside the limit of this machine", RunBench},
     {"reproduce", "Repeat an experiment of the Tensor Cache paper and print it beside the published figures",
      RunReproduce},

@@ -1,0 +1,291 @@
+// tensorcache eval: how well a model predicts a text, by length of the context; methods and weights side by side.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "apps/tensorcache/build_info.h"
+#include "apps/tensorcache/command.h"
+#include "apps/tensorcache/json_file.h"
+#include "apps/tensorcache/model_options.h"
+#include "apps/tensorcache/options.h"
+#include "apps/tensorcache/terminal.h"
+#include "core/config.h"
+#include "core/text.h"
+#include "data/corpus.h"
+#include "runtime/evaluate.h"
+
+namespace tensorcache::cli {
+namespace {
+
+constexpr int64_t kFirstBin = 128;
+
+struct EvalArguments {
+  ModelArguments model;
+  std::string tokenizer;
+  std::string data;
+  double last = 1;
+  EvaluationOptions evaluation = {.contexts = {1024}};
+  std::string json;
+};
+
+// A model, its name in the table, and what it scored.
+struct Variant {
+  std::string name;
+  CacheMethod method;
+  CacheMethod trained;
+  WeightType weights;
+  std::shared_ptr<const Model> model;
+  std::vector<ContextScore> scores = {};  // one a context
+};
+
+void AddOptions(CLI::App& app, EvalArguments& arguments) {
+  AddModelOptions(app, arguments.model, /*lists=*/true);
+  app.add_option("--tokenizer", arguments.tokenizer, "Another tokenizer than that in the model's folder")
+      ->type_name("T");
+  app.add_option("--data", arguments.data, "A UTF-8 text file, or a folder of such files")
+      ->type_name("PATH")
+      ->required();
+  app.add_option("--last", arguments.last,
+                 "Only the last part of the data: 0.1 is the validation part of a training run with valid_fraction 0.1")
+      ->type_name("F")
+      ->capture_default_str();
+  app.add_option("--context", arguments.evaluation.contexts, "Context lengths in tokens, with commas between")
+      ->type_name("L,L,...")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  app.add_option("--starts,--seeds", arguments.evaluation.starts, "Start positions for each length")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--seed", arguments.evaluation.seed, "Another seed draws other start positions")
+      ->capture_default_str();
+  app.add_option("--bins", arguments.evaluation.bins,
+                 "Upper edges of the bins by tokens read, with commas between; default: powers of two from 128")
+      ->type_name("N,N,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_option("--json", arguments.json, "Also write all figures, of each start, to FILE")->type_name("FILE");
+}
+
+// Loads everything before hours of work begin, so that what is impossible shows at once.
+Result<std::vector<Variant>> LoadVariants(const ModelArguments& arguments) {
+  TC_ASSIGN_OR_RETURN(const std::vector<ModelVariant> wanted, ModelVariants(arguments));
+  std::vector<Variant> variants;
+  for (const ModelVariant& variant : wanted) {
+    TC_ASSIGN_OR_RETURN(auto model, LoadModel(arguments.model, variant.options));
+    const bool several_weights = arguments.weights.find(',') != std::string::npos;
+    variants.push_back({.name = fmt::format("{}{}{}", NameOf(variant.method), several_weights ? " " : "",
+                                            several_weights ? NameOf(variant.weights) : ""),
+                        .method = variant.method,
+                        .trained = variant.trained,
+                        .weights = variant.weights,
+                        .model = std::move(model)});
+  }
+  return variants;
+}
+
+Result<data::TokenRange> OpenText(const EvalArguments& arguments, const Tokenizer& tokenizer) {
+  if (!(arguments.last > 0 && arguments.last <= 1)) {
+    return InvalidArgument(fmt::format("--last is {}; give more than 0 and at most 1", arguments.last));
+  }
+  const data::TextDataConfig config = {
+      .path = arguments.data, .valid_fraction = arguments.last < 1 ? arguments.last : 0, .tokenizer = tokenizer.kind()};
+  std::optional<Progress> progress;
+  TC_ASSIGN_OR_RETURN(const data::Corpus corpus, data::OpenCorpus(config, tokenizer, [&](int64_t done, int64_t total) {
+                        if (!progress) progress.emplace(static_cast<int>(total / 1024 + 1));
+                        progress->Show(static_cast<int>(done / 1024), "kB of text read");
+                      }));
+  return arguments.last < 1 ? corpus.valid : corpus.train;
+}
+
+EvaluationText TextOf(const data::TokenRange& range, const Tokenizer& tokenizer) {
+  return {.tokens = range.end - range.begin,
+          .read = [&](int64_t first, std::span<int32_t> out) { return range.file->Read(range.begin + first, out); },
+          .count_bytes = [&](int32_t previous, std::span<const int32_t> tokens) -> Result<int64_t> {
+            std::string text;
+            TC_RETURN_IF_ERROR(tokenizer.DecodeAfter(previous, tokens, &text));
+            return static_cast<int64_t>(text.size());
+          }};
+}
+
+Status EvaluateAll(const EvaluationText& text, EvaluationOptions options, std::vector<Variant>& variants) {
+  int64_t total = 0, done = 0;
+  for (const int64_t context : options.contexts) {
+    total += (context + 1) * options.starts * static_cast<int64_t>(variants.size());
+  }
+  Progress progress(static_cast<int>(total / 1000 + 1));
+  for (Variant& variant : variants) {
+    options.progress = [&](int64_t context, int64_t tokens) {
+      done += tokens;
+      progress.Show(static_cast<int>(done / 1000), fmt::format("thousand tokens, {} at {}", variant.name, context));
+    };
+    auto scores = Evaluate(variant.model, text, options);
+    if (!scores.ok()) {
+      return Status(scores.status().code(), fmt::format("{}: {}", variant.name, scores.status().message()));
+    }
+    variant.scores = std::move(scores).value();
+  }
+  return OkStatus();
+}
+
+std::string WithError(double value, double error, bool sign = false) {
+  const char* between = Utf8Terminal() ? "±" : "+-";
+  return sign ? fmt::format("{:+.4f} {} {:.4f}", value, between, error)
+              : fmt::format("{:.4f} {} {:.4f}", value, between, error);
+}
+
+size_t NameWidth(const std::vector<Variant>& variants) {
+  size_t width = 6;
+  for (const Variant& variant : variants) width = std::max(width, variant.name.size());
+  return width;
+}
+
+void PrintContexts(const std::vector<Variant>& variants) {
+  constexpr size_t kCell = 18;
+  const size_t width = NameWidth(variants);
+  const std::string paired = variants.size() > 1 ? fmt::format("NLL - {}", variants[0].name) : "";
+  const size_t paired_width = std::max(kCell + 4, paired.size() + 2);
+  fmt::print("{:>8}  {:<{}}{}{:>12}{:>11}{:>11}{:>12}{}\n", "context", "method", width, PadLeft("NLL", kCell),
+             "perplexity", "bits/byte", "last half", "state", paired.empty() ? "" : PadLeft(paired, paired_width));
+  for (size_t i = 0; i < variants[0].scores.size(); ++i) {
+    for (const Variant& variant : variants) {
+      const ContextScore& score = variant.scores[i];
+      const Spread nll = SpreadOf(score.Nll());
+      fmt::print("{:>8}  {:<{}}{}{:>12.2f}{:>11.4f}{:>11.4f}{:>12}", score.context, variant.name, width,
+                 PadLeft(WithError(nll.mean, nll.std), kCell), std::exp(nll.mean), SpreadOf(score.BitsPerByte()).mean,
+                 SpreadOf(score.LastHalf()).mean, BytesText(score.state_bytes));
+      if (&variant != &variants[0]) {
+        const Spread difference = PairedDifference(variants[0].scores[i].Nll(), score.Nll());
+        fmt::print("{}", PadLeft(WithError(difference.mean, difference.standard_error, /*sign=*/true), paired_width));
+      }
+      fmt::print("\n");
+    }
+  }
+}
+
+// Of the longest context.
+void PrintBins(const std::vector<Variant>& variants) {
+  const auto longest = std::ranges::max_element(variants[0].scores, {}, &ContextScore::context);
+  const auto which = static_cast<size_t>(longest - variants[0].scores.begin());
+  if (longest->bins.size() < 2) return;
+  const size_t width = NameWidth(variants);
+  fmt::print("\nNLL by the number of tokens read, at context {}\n{:<{}}", longest->context, "up to", width);
+  for (const int64_t edge : longest->bins) fmt::print("{:>9}", edge);
+  fmt::print("\n");
+  for (const Variant& variant : variants) {
+    fmt::print("{:<{}}", variant.name, width);
+    for (size_t bin = 0; bin < longest->bins.size(); ++bin) {
+      fmt::print("{:>9.4f}", SpreadOf(variant.scores[which].Bin(bin)).mean);
+    }
+    fmt::print("\n");
+  }
+}
+
+// What a reader of the table must know so as not to take its figures for those of the methods.
+void PrintNotes(const std::vector<Variant>& variants) {
+  const auto find = [&](auto is) { return std::ranges::find_if(variants, is); };
+  const auto foreign = find([](const Variant& variant) { return variant.method != variant.trained; });
+  if (foreign != variants.end()) {
+    fmt::print(
+        "\nThe model was trained with method {}. The rows of others show its weights in a cache they were not trained "
+        "for,\nnot what a model trained with that method reaches.\n",
+        NameOf(foreign->trained));
+  }
+  const auto too_long = find([](const Variant& variant) {
+    const ModelConfig& config = variant.model->config();
+    const auto longest = static_cast<double>(std::ranges::max(variant.scores, {}, &ContextScore::context).context);
+    return variant.method == CacheMethod::kFull &&
+           longest > static_cast<double>(config.max_position_embeddings) * config.rope_ntk_factor;
+  });
+  if (too_long == variants.end()) return;
+  const ModelConfig& config = too_long->model->config();
+  fmt::print(
+      "\nMethod full reads more than the {} tokens the model was trained on, and its rotary embedding is not scaled "
+      "for "
+      "that\n(rope_ntk_factor is {:g}).\n",
+      config.max_position_embeddings, config.rope_ntk_factor);
+}
+
+OrderedJson RowJson(const Variant& variant, const ContextScore& score, const ContextScore& first) {
+  const Spread nll = SpreadOf(score.Nll()), difference = PairedDifference(first.Nll(), score.Nll());
+  OrderedJson row = {{"method", NameOf(variant.method)},
+                     {"weights", NameOf(variant.weights)},
+                     {"context", score.context},
+                     {"nll", nll.mean},
+                     {"nll_std", nll.std},
+                     {"perplexity", std::exp(nll.mean)},
+                     {"bits_per_byte", SpreadOf(score.BitsPerByte()).mean},
+                     {"last_half", SpreadOf(score.LastHalf()).mean},
+                     {"state_bytes", score.state_bytes},
+                     {"difference", difference.mean},
+                     {"difference_standard_error", difference.standard_error},
+                     {"bins", score.bins},
+                     {"starts", OrderedJson::array()}};
+  for (const StreamScore& stream : score.streams) {
+    row["starts"].push_back({{"start", stream.start},
+                             {"nll", stream.nll},
+                             {"last_half", stream.last_half},
+                             {"bytes", stream.bytes},
+                             {"bins", stream.bins}});
+  }
+  return row;
+}
+
+std::string ResultJson(const EvalArguments& arguments, int64_t tokens, const std::vector<Variant>& variants) {
+  OrderedJson json = BenchHead("eval");
+  json["model"] = arguments.model.model;
+  json["data"] = arguments.data;
+  json["last"] = arguments.last;
+  json["trained_method"] = NameOf(variants[0].trained);
+  json["tokens"] = tokens;
+  json["seed"] = arguments.evaluation.seed;
+  json["rows"] = OrderedJson::array();
+  for (size_t i = 0; i < variants[0].scores.size(); ++i) {
+    for (const Variant& variant : variants) {
+      json["rows"].push_back(RowJson(variant, variant.scores[i], variants[0].scores[i]));
+    }
+  }
+  return json.dump(2) + "\n";
+}
+
+}  // namespace
+
+Status RunEval(const CommandLine& line) {
+  EvalArguments arguments;
+  CLI::App app("Measures how well a model predicts a text that streams by: negative log-likelihood, nats per token.");
+  AddOptions(app, arguments);
+  TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
+  if (!go) return OkStatus();
+  TC_RETURN_IF_ERROR(CheckOutputPath(arguments.json));
+  EvaluationOptions& options = arguments.evaluation;
+  TC_ASSIGN_OR_RETURN(std::vector<Variant> variants, LoadVariants(arguments.model));
+  TC_ASSIGN_OR_RETURN(const auto tokenizer,
+                      LoadTokenizerOf(*variants[0].model, arguments.model.model, arguments.tokenizer));
+  if (tokenizer == nullptr) {
+    return InvalidArgument(fmt::format("{} has no tokenizer, so there is no text for it; name one with --tokenizer",
+                                       arguments.model.model));
+  }
+  TC_ASSIGN_OR_RETURN(const data::TokenRange range, OpenText(arguments, *tokenizer));
+  const EvaluationText text = TextOf(range, *tokenizer);
+  if (const Status status = CheckEvaluation(text, options); !status.ok()) {
+    return Status(status.code(), fmt::format("{}: {}", arguments.data, status.message()));
+  }
+  if (options.bins.empty()) {
+    for (int64_t edge = kFirstBin; edge < std::ranges::max(options.contexts); edge *= 2) options.bins.push_back(edge);
+  }
+  fmt::print("{} tokens of {}; mean and deviation over {} start{}{}\n\n", text.tokens, arguments.data, options.starts,
+             options.starts == 1 ? "" : "s",
+             variants.size() > 1 ? "; differences are paired by start, with their standard error" : "");
+  std::fflush(stdout);
+  TC_RETURN_IF_ERROR(EvaluateAll(text, options, variants));
+  PrintContexts(variants);
+  PrintBins(variants);
+  PrintNotes(variants);
+  std::fflush(stdout);  // the file may be /dev/stdout
+  return WriteOutput(arguments.json, ResultJson(arguments, text.tokens, variants));
+}
+
+}  // namespace tensorcache::cli

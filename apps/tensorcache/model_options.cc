@@ -1,0 +1,183 @@
+#include "apps/tensorcache/model_options.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+
+#include "core/config.h"
+#include "core/text.h"
+#include "tokenizer/files.h"
+
+namespace tensorcache::cli {
+namespace {
+
+template <class T>
+std::string NamesOf() {
+  std::string names;
+  for (const auto& [value, name] : EnumNames(T{})) names += fmt::format("{}{}", names.empty() ? "" : ", ", name);
+  return names;
+}
+
+template <class T>
+Result<T> ParseName(const char* option, std::string_view text) {
+  std::vector<std::string_view> names;
+  for (const auto& [value, name] : EnumNames(T{})) {
+    if (name == text) return value;
+    names.push_back(name);
+  }
+  const std::string hint = DidYouMean(text, names);
+  return InvalidArgument(
+      fmt::format("{} has no {}{}", option, Quoted(text), hint.empty() ? "; it can be " + NamesOf<T>() : hint));
+}
+
+template <class T>
+Result<std::vector<T>> ParseNames(const char* option, std::string_view text) {
+  std::vector<T> values;
+  while (true) {
+    const size_t end = std::min(text.find(','), text.size());
+    TC_ASSIGN_OR_RETURN(const T value, ParseName<T>(option, text.substr(0, end)));
+    if (std::ranges::find(values, value) != values.end()) {
+      return InvalidArgument(fmt::format("{} names '{}' twice", option, NameOf(value)));
+    }
+    values.push_back(value);
+    if (end == text.size()) return values;
+    text.remove_prefix(end + 1);
+  }
+}
+
+// An option that no method looks at is a mistake.
+Status CheckUsed(const ModelArguments& arguments, const std::vector<CacheMethod>& methods) {
+  const auto all = [&](auto lacks) { return std::ranges::all_of(methods, lacks); };
+  if (arguments.window && all([](CacheMethod m) { return m == CacheMethod::kFull; })) {
+    return InvalidArgument("--window means nothing to method full, which keeps every token; leave it out");
+  }
+  if (arguments.sinks && all([](CacheMethod m) { return m != CacheMethod::kStreamingLlm; })) {
+    return InvalidArgument("--sinks is for method streaming_llm alone; leave it out, or add --method streaming_llm");
+  }
+  return OkStatus();
+}
+
+Status CheckFolder(const std::string& folder) {
+  std::error_code error;
+  if (std::filesystem::is_directory(folder, error)) return OkStatus();
+  return NotFound(fmt::format("there is no model {}; name a checkpoint folder, with config.json and model.safetensors",
+                              Quoted(folder)));
+}
+
+}  // namespace
+
+void AddModelOptions(CLI::App& app, ModelArguments& arguments, bool lists) {
+  const std::string several = lists ? "; several, with commas between, are compared" : "";
+  app.add_option("--model", arguments.model, "The checkpoint folder")->type_name("DIR")->required();
+  app.add_option("--weights", arguments.weights,
+                 fmt::format("How weights are kept: {}{}", NamesOf<WeightType>(), several))
+      ->type_name("TYPE")
+      ->capture_default_str();
+  app.add_option("--ring", arguments.ring,
+                 fmt::format("How the window's keys and values are kept: {}", NamesOf<RingType>()))
+      ->type_name("TYPE")
+      ->capture_default_str();
+  app.add_option("--threads", arguments.threads, "Threads; 0: one per core")->type_name("N")->capture_default_str();
+  app.add_option("--method", arguments.method,
+                 fmt::format("Another cache than the model was trained with: {}{}", NamesOf<CacheMethod>(), several))
+      ->type_name("METHOD");
+  app.add_option("--window", arguments.window, "Another window, in tokens")->type_name("W");
+  app.add_option("--sinks", arguments.sinks, "Other sinks, in tokens, for method streaming_llm")->type_name("S");
+}
+
+Result<std::vector<ModelVariant>> ModelVariants(const ModelArguments& arguments) {
+  TC_ASSIGN_OR_RETURN(const auto weights, ParseNames<WeightType>("--weights", arguments.weights));
+  TC_ASSIGN_OR_RETURN(const RingType ring, ParseName<RingType>("--ring", arguments.ring));
+  std::vector<CacheMethod> methods;
+  if (!arguments.method.empty()) {
+    TC_ASSIGN_OR_RETURN(methods, ParseNames<CacheMethod>("--method", arguments.method));
+  }
+  TC_RETURN_IF_ERROR(CheckFolder(arguments.model));
+  ModelConfig config;
+  TC_RETURN_IF_ERROR(ReadConfigFile((std::filesystem::path(arguments.model) / "config.json").string(), &config));
+  const bool own_cache = methods.empty() && !arguments.window && !arguments.sinks;
+  if (methods.empty()) methods.push_back(config.cache.method);
+  TC_RETURN_IF_ERROR(CheckUsed(arguments, methods));
+
+  std::vector<ModelVariant> variants;
+  for (const CacheMethod method : methods) {
+    for (const WeightType type : weights) {
+      ModelVariant variant{.method = method, .trained = config.cache.method, .weights = type};
+      variant.options = {.weights = type, .ring = ring, .threads = arguments.threads};
+      if (!own_cache) {
+        CacheConfig cache = config.cache;
+        cache.method = method;
+        cache.window = arguments.window.value_or(cache.window);
+        cache.sinks = arguments.sinks.value_or(cache.sinks);
+        variant.options.cache = cache;
+      }
+      variants.push_back(variant);
+    }
+  }
+  return variants;
+}
+
+Result<std::shared_ptr<const Model>> LoadModel(const std::string& folder, const ModelOptions& options) {
+  TC_RETURN_IF_ERROR(CheckFolder(folder));
+  auto model = Model::Load(folder, options);
+  if (model.ok() || model.status().code() != StatusCode::kNotFound || !options.cache.has_value()) return model;
+  const CacheMethod method = options.cache->method;
+  std::error_code error;
+  const bool has_weights = std::filesystem::exists(std::filesystem::path(folder) / "model.safetensors", error);
+  if (!has_weights || (method != CacheMethod::kInfini && method != CacheMethod::kTensorCache)) return model;
+  return InvalidArgument(
+      fmt::format("{} lacks learned weights that method {} needs; take full, window or streaming_llm, or a model that "
+                  "was trained with {}",
+                  Quoted(folder), NameOf(method), NameOf(method)));
+}
+
+Result<std::shared_ptr<const Model>> LoadModel(const ModelArguments& arguments) {
+  TC_ASSIGN_OR_RETURN(const std::vector<ModelVariant> variants, ModelVariants(arguments));
+  if (variants.size() > 1) return InvalidArgument("--method and --weights take one name each here");
+  return LoadModel(arguments.model, variants[0].options);
+}
+
+Result<std::shared_ptr<const Tokenizer>> LoadTokenizerOf(const Model& model, const std::string& folder,
+                                                         const std::string& name) {
+  if (name.empty() && tokenizer::TokenizerFileIn(folder).empty()) return std::shared_ptr<const Tokenizer>();
+  const std::string& source = name.empty() ? folder : name;
+  TC_ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizer(source));
+  if (tokenizer->vocab_size() <= model.config().vocab_size) return tokenizer;
+  return InvalidArgument(fmt::format("the tokenizer {} has {} tokens, but the model {}; it belongs to another model",
+                                     Quoted(source), tokenizer->vocab_size(), model.config().vocab_size));
+}
+
+Result<std::vector<int32_t>> ParseTokenNumbers(std::string_view text) {
+  constexpr std::string_view kBetween = " \t\r\n,";
+  std::vector<int32_t> tokens;
+  while (true) {
+    text.remove_prefix(std::min(text.find_first_not_of(kBetween), text.size()));
+    if (text.empty()) return tokens;
+    const std::string_view word = text.substr(0, text.find_first_of(kBetween));
+    int32_t token = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
+    if (error != std::errc() || end != word.data() + word.size()) {
+      return InvalidArgument(fmt::format("{} is not a token number; give numbers with spaces between", Quoted(word)));
+    }
+    tokens.push_back(token);
+    text.remove_prefix(word.size());
+  }
+}
+
+std::string BytesText(int64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  auto value = static_cast<double>(bytes);
+  const char* unit = "";
+  for (const char* larger : {"KiB", "MiB", "GiB", "TiB"}) {
+    if (value < 1024) break;
+    value /= 1024;
+    unit = larger;
+  }
+  const bool whole = value >= 100 || value == std::floor(value);
+  return fmt::format("{:.{}f} {}", value, whole ? 0 : 1, unit);
+}
+
+}  // namespace tensorcache::cli

@@ -1,0 +1,57 @@
+// What the commands that run a model share: the options that choose it, its tokenizer, sizes in words.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "apps/tensorcache/options.h"
+#include "tensorcache/config.h"
+#include "tensorcache/model.h"
+#include "tensorcache/status.h"
+#include "tensorcache/tokenizer.h"
+
+namespace tensorcache::cli {
+
+struct ModelArguments {
+  std::string model;
+  std::string weights = "fp32";  // comma-separated where a command compares several
+  std::string ring = "fp32";
+  int threads = 0;
+  std::string method;  // empty: the checkpoint's own; comma-separated where a command compares several
+  std::optional<int64_t> window;
+  std::optional<int64_t> sinks;
+};
+
+// --model, --weights, --ring, --threads, --method, --window, --sinks. `lists`: weights and method may name several.
+void AddModelOptions(CLI::App& app, ModelArguments& arguments, bool lists = false);
+
+// One of the models that the arguments ask for.
+struct ModelVariant {
+  CacheMethod method = CacheMethod::kTensorCache;
+  CacheMethod trained = CacheMethod::kTensorCache;  // the checkpoint's own
+  WeightType weights = WeightType::kFp32;
+  ModelOptions options;
+};
+// One for each of the methods with each of the weights. Reads config.json; kInvalidArgument for names that do not exist, and
+// for a window or sinks that none of the methods has.
+Result<std::vector<ModelVariant>> ModelVariants(const ModelArguments& arguments);
+// The only one, loaded.
+Result<std::shared_ptr<const Model>> LoadModel(const ModelArguments& arguments);
+Result<std::shared_ptr<const Model>> LoadModel(const std::string& folder, const ModelOptions& options);
+
+// The tokenizer called `name`, or if that is empty the one in the model's folder; null if there is none. kInvalidArgument if
+// it has more tokens than the model.
+Result<std::shared_ptr<const Tokenizer>> LoadTokenizerOf(const Model& model, const std::string& folder,
+                                                         const std::string& name);
+
+// Numbers between blanks, line ends or commas.
+Result<std::vector<int32_t>> ParseTokenNumbers(std::string_view text);
+
+// "112 KiB", "38.2 MiB".
+std::string BytesText(int64_t bytes);
+
+}  // namespace tensorcache::cli
