@@ -4,14 +4,16 @@ BUILD := build/$(PRESET)
 PROGRAM := $(BUILD)/bin/tensorcache
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-SETUP := scripts/setup.sh $(if $(filter runtime-only asan,$(PRESET)),--no-torch)
+SETUP := scripts/setup.sh $(if $(filter runtime-only asan tsan,$(PRESET)),--no-torch)
 CONFIGURE := scripts/configure.sh $(PRESET)
 
-.PHONY: help demo test build bench format tidy clean distclean program
+.PHONY: help demo test test-races test-slow build bench format tidy clean distclean program
 
 help:
 	@echo 'make demo       build the program and watch a memory fill up'
 	@echo 'make test       build everything and run the tests, all but those labelled slow'
+	@echo 'make test-races run the tests of threads under the thread sanitizer'
+	@echo 'make test-slow  run the tests labelled slow: training to a goal, ten million tokens'
 	@echo 'make build      build everything'
 	@echo 'make bench      measure the kernels; the figures also go to $(BUILD)/bench.json'
 	@echo 'make format     format the sources with clang-format-19'
@@ -19,7 +21,7 @@ help:
 	@echo 'make clean      remove $(BUILD), keep what was fetched'
 	@echo 'make distclean  remove build/'
 	@echo
-	@echo 'PRESET=release (default), debug, asan or runtime-only picks the build. Packages that are missing are'
+	@echo 'PRESET=release (default), debug, asan, tsan or runtime-only picks the build. Packages that are missing are'
 	@echo 'installed first; that needs root or sudo.'
 
 demo: program
@@ -32,6 +34,18 @@ test:
 	@$(CONFIGURE)
 	cmake --build --preset $(PRESET)
 	ctest --preset $(PRESET) -j $(CMAKE_BUILD_PARALLEL_LEVEL)
+
+test-races:
+	@scripts/setup.sh --no-torch --tests
+	@scripts/configure.sh tsan
+	cmake --build --preset tsan --target core_thread_pool_test runtime_race_test
+	ctest --preset tsan -R '^(core_thread_pool_test|runtime_race_test)$$'
+
+test-slow:
+	@$(SETUP) --tests
+	@$(CONFIGURE)
+	cmake --build --preset $(PRESET)
+	ctest --test-dir $(BUILD) -L slow --output-on-failure
 
 build:
 	@$(SETUP)

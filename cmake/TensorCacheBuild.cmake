@@ -31,6 +31,10 @@ if(TENSORCACHE_SANITIZE)
   target_compile_options(tc_flags INTERFACE -fsanitize=${TENSORCACHE_SANITIZE} -fno-omit-frame-pointer
                                             -fno-sanitize-recover=all)
   target_link_options(tc_flags INTERFACE -fsanitize=${TENSORCACHE_SANITIZE})
+  if(TENSORCACHE_SANITIZE MATCHES thread)
+    # Races do not depend on the instruction set, and instrumented kernels take minutes to compile for each of them.
+    target_compile_definitions(tc_flags INTERFACE HWY_COMPILE_ONLY_STATIC)
+  endif()
 endif()
 
 # tc_test(NAME SOURCES a_test.cc [LIBS ...] [LIBS_FIRST ...] [LABEL unit|kernel|e2e|slow] [TIMEOUT seconds]): one

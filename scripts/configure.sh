@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-preset=${1:?name a preset: release, debug, asan or runtime-only}
+preset=${1:?name a preset: release, debug, asan, tsan or runtime-only}
 mkdir -p build
 log="build/configure-$preset.log"
 if ! cmake --preset "$preset" >"$log" 2>&1; then
