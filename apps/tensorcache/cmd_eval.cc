@@ -67,6 +67,8 @@ void AddOptions(CLI::App& app, EvalArguments& arguments) {
       ->type_name("N,N,...")
       ->delimiter(',')
       ->allow_extra_args(false);
+  app.add_flag("!--no-ntk", arguments.evaluation.scale_full,
+               "Leave the rotary embedding of method full as it is beyond the trained length");
   app.add_option("--json", arguments.json, "Also write all figures, of each start, to FILE")->type_name("FILE");
 }
 
@@ -195,18 +197,16 @@ void PrintNotes(const std::vector<Variant>& variants) {
         NameOf(foreign->trained));
   }
   const auto too_long = find([](const Variant& variant) {
-    const ModelConfig& config = variant.model->config();
-    const auto longest = static_cast<double>(std::ranges::max(variant.scores, {}, &ContextScore::context).context);
-    return variant.method == CacheMethod::kFull &&
-           longest > static_cast<double>(config.max_position_embeddings) * config.rope_ntk_factor;
+    const auto longest = std::ranges::max(variant.scores, {}, &ContextScore::context).context;
+    return variant.method == CacheMethod::kFull && longest > variant.model->config().max_position_embeddings;
   });
   if (too_long == variants.end()) return;
-  const ModelConfig& config = too_long->model->config();
-  fmt::print(
-      "\nMethod full reads more than the {} tokens the model was trained on, and its rotary embedding is not scaled "
-      "for "
-      "that\n(rope_ntk_factor is {:g}).\n",
-      config.max_position_embeddings, config.rope_ntk_factor);
+  const double factor = std::ranges::max(too_long->scores, {}, &ContextScore::context).rope_ntk_factor;
+  fmt::print("\nMethod full reads more than the {} tokens the model was trained on, {}.\n",
+             too_long->model->config().max_position_embeddings,
+             factor > 1
+                 ? fmt::format("with its rotary embedding scaled for the length (NTK-aware, up to {:g} times)", factor)
+                 : "with its rotary embedding as it is");
 }
 
 OrderedJson RowJson(const Variant& variant, const ContextScore& score, const ContextScore& first) {
@@ -220,6 +220,7 @@ OrderedJson RowJson(const Variant& variant, const ContextScore& score, const Con
                      {"bits_per_byte", SpreadOf(score.BitsPerByte()).mean},
                      {"last_half", SpreadOf(score.LastHalf()).mean},
                      {"state_bytes", score.state_bytes},
+                     {"rope_ntk_factor", score.rope_ntk_factor},
                      {"difference", difference.mean},
                      {"difference_standard_error", difference.standard_error},
                      {"bins", score.bins},

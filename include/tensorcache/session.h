@@ -19,6 +19,12 @@
 
 namespace tensorcache {
 
+struct SessionOptions {
+  // NTK-aware scaling of the rotary embedding, for a text this many times the length the model was trained on; 0: the model's
+  // own (rope_ntk_factor of its config).
+  double rope_ntk_factor = 0;
+};
+
 // Different sessions may be used by different threads at the same time, a single one by one thread at a time. After kDiverged
 // (numbers left the finite range) a session refuses to go on until it is cleared.
 class Session {
@@ -26,7 +32,7 @@ class Session {
   // Tokens that recent() reaches back.
   static constexpr int64_t kRecentTokens = 1024;
 
-  static Result<Session> Create(std::shared_ptr<const Model> model);
+  static Result<Session> Create(std::shared_ptr<const Model> model, const SessionOptions& options = {});
   ~Session();
   Session(Session&&) noexcept;
   Session& operator=(Session&&) noexcept;
@@ -60,10 +66,11 @@ class Session {
   // An independent copy; cheap (see TwoLevelCache::Fork).
   Session Fork() const;
 
-  // To and from a checksummed file. A restored session goes on bit for bit like the saved one, given the same model options.
+  // To and from a checksummed file. A restored session goes on bit for bit like the saved one, given the same options.
   // Refuses, with the reason, files that are damaged, of another version, another model or another cache.
   Status Save(const std::string& path) const;
-  static Result<Session> Restore(std::shared_ptr<const Model> model, const std::string& path);
+  static Result<Session> Restore(std::shared_ptr<const Model> model, const std::string& path,
+                                 const SessionOptions& options = {});
 
  private:
   struct Impl;

@@ -137,13 +137,25 @@ int64_t EvaluationStart(uint64_t seed, int64_t number, int64_t context, int64_t 
   return static_cast<int64_t>(Rng(seed, static_cast<uint64_t>(number)).Below(static_cast<uint64_t>(tokens - context)));
 }
 
+namespace {
+
+double NtkFactor(const ModelConfig& config, const EvaluationOptions& options, int64_t context) {
+  if (config.cache.method != CacheMethod::kFull || !options.scale_full) return config.rope_ntk_factor;
+  return std::max(config.rope_ntk_factor,
+                  static_cast<double>(context) / static_cast<double>(config.max_position_embeddings));
+}
+
+}  // namespace
+
 Result<std::vector<ContextScore>> Evaluate(const std::shared_ptr<const Model>& model, const EvaluationText& text,
                                            const EvaluationOptions& options) {
   TC_RETURN_IF_ERROR(CheckEvaluation(text, options));
-  TC_ASSIGN_OR_RETURN(Session session, Session::Create(model));
   std::vector<ContextScore> scores;
   for (const int64_t length : options.contexts) {
-    ContextScore context{.context = length, .bins = BinsOf(length, options.bins)};
+    ContextScore context{.context = length,
+                         .bins = BinsOf(length, options.bins),
+                         .rope_ntk_factor = NtkFactor(model->config(), options, length)};
+    TC_ASSIGN_OR_RETURN(Session session, Session::Create(model, {.rope_ntk_factor = context.rope_ntk_factor}));
     for (int64_t i = 0; i < options.starts; ++i) {
       StreamScore score{.start = EvaluationStart(options.seed, i, length, text.tokens)};
       session.Clear();

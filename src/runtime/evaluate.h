@@ -32,6 +32,8 @@ struct EvaluationOptions {
   std::vector<int64_t> contexts;  // L
   int64_t starts = 4;
   uint64_t seed = 0;
+  // Method full beyond the trained length L0: scale its rotary embedding for L / L0, as the paper does (NTK-aware).
+  bool scale_full = true;
   // Ascending. A token that is predicted from n tokens falls into the first bin with n <= edge; L closes the last one.
   std::vector<int64_t> bins;
   std::function<void(int64_t context, int64_t tokens)> progress;  // after so many more tokens; may be empty
@@ -50,6 +52,7 @@ struct ContextScore {
   int64_t context = 0;               // L
   std::vector<int64_t> bins;         // upper edges; the last is L
   int64_t state_bytes = 0;           // of a session at the end
+  double rope_ntk_factor = 1;        // scaling of the rotary embedding
   std::vector<StreamScore> streams;  // one a start
 
   // One number a stream.

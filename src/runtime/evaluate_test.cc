@@ -155,5 +155,31 @@ TEST(Spread, OfKnownNumbers) {
   EXPECT_EQ(SpreadOf(std::vector<double>{3}).std, 0);
 }
 
+TEST(Evaluate, ScalesFullBeyondTheTrainedLength) {
+  ModelConfig config = TinyModel(CacheMethod::kFull)->config();
+  config.max_position_embeddings = 32;
+  const auto model = Model::Random(config, {.threads = 1}).value();
+  const std::vector<int32_t> tokens = Tokens(300);
+  EvaluationOptions options = {.contexts = {32, 128}, .starts = 1};
+  const auto nll_of = [&](const ContextScore& score, double factor) {
+    Session session = Session::Create(model, {.rope_ntk_factor = factor}).value();
+    std::vector<float> nll(static_cast<size_t>(score.context) + 1);
+    const auto start = static_cast<size_t>(score.streams[0].start);
+    EXPECT_TRUE(session.Score(std::span(tokens).subspan(start, nll.size()), nll).ok());
+    double sum = 0;
+    for (size_t i = 1; i < nll.size(); ++i) sum += static_cast<double>(nll[i]);
+    return sum / static_cast<double>(score.context);
+  };
+  const auto scaled = Evaluate(model, TextOf(tokens), options).value();
+  EXPECT_EQ(scaled[0].rope_ntk_factor, 1);
+  EXPECT_EQ(scaled[1].rope_ntk_factor, 4);
+  EXPECT_DOUBLE_EQ(scaled[1].streams[0].nll, nll_of(scaled[1], 4));
+  options.scale_full = false;
+  const auto plain = Evaluate(model, TextOf(tokens), options).value();
+  EXPECT_DOUBLE_EQ(plain[1].streams[0].nll, nll_of(plain[1], 1));
+  EXPECT_NE(plain[1].streams[0].nll, scaled[1].streams[0].nll);
+  EXPECT_FALSE(Session::Create(model, {.rope_ntk_factor = 0.5}).ok());
+}
+
 }  // namespace
 }  // namespace tensorcache

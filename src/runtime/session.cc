@@ -101,8 +101,17 @@ Session::~Session() = default;
 Session::Session(Session&&) noexcept = default;
 Session& Session::operator=(Session&&) noexcept = default;
 
-Result<Session> Session::Create(std::shared_ptr<const Model> model) {
+Result<Session> Session::Create(std::shared_ptr<const Model> model, const SessionOptions& options) {
   TwoLevelCache cache = model->impl().empty_cache->Fork();
+  if (options.rope_ntk_factor != 0) {
+    if (!(options.rope_ntk_factor >= 1 && options.rope_ntk_factor <= 1e6)) {
+      return InvalidArgument(
+          fmt::format("rope_ntk_factor is {}; it must be 1 to 1e6, or 0 for the model's", options.rope_ntk_factor));
+    }
+    TwoLevelCacheConfig config = cache.config();
+    config.rope.ntk_factor = options.rope_ntk_factor;
+    TC_ASSIGN_OR_RETURN(cache, TwoLevelCache::Create(config, model->impl().weights.memories));
+  }
   return Session(std::unique_ptr<Impl>(new Impl{.model = std::move(model), .cache = std::move(cache)}));
 }
 
@@ -208,7 +217,7 @@ const TwoLevelCache& Session::cache() const { return impl_->cache; }
 CacheMemory Session::memory() const { return impl_->cache.memory(); }
 
 void Session::Clear() {
-  impl_->cache = impl_->network().empty_cache->Fork();
+  impl_->cache.Clear();
   impl_->logits.clear();
   impl_->recent.clear();
   impl_->failure = OkStatus();
@@ -247,8 +256,9 @@ Status Session::Save(const std::string& path) const {
   return writer.Commit();
 }
 
-Result<Session> Session::Restore(std::shared_ptr<const Model> model, const std::string& path) {
-  TC_ASSIGN_OR_RETURN(Session session, Create(std::move(model)));
+Result<Session> Session::Restore(std::shared_ptr<const Model> model, const std::string& path,
+                                 const SessionOptions& options) {
+  TC_ASSIGN_OR_RETURN(Session session, Create(std::move(model), options));
   Impl& impl = *session.impl_;
   TC_ASSIGN_OR_RETURN(runtime::StateReader reader,
                       runtime::StateReader::Open(path, OwnerOf(*impl.model, *impl.cache.impl_)));
