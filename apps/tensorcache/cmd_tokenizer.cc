@@ -11,6 +11,7 @@
 #include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/json_file.h"
+#include "apps/tensorcache/model_options.h"
 #include "apps/tensorcache/options.h"
 #include "bench/driver.h"
 #include "core/file.h"
@@ -149,23 +150,6 @@ Status RunEncode(const CommandLine& line) {
   return OkStatus();
 }
 
-// Numbers between blanks, line ends or commas, appended to *tokens.
-Status ReadNumbers(std::string_view text, std::vector<int32_t>* tokens) {
-  constexpr std::string_view kBetween = " \t\r\n,";
-  while (true) {
-    text.remove_prefix(std::min(text.find_first_not_of(kBetween), text.size()));
-    if (text.empty()) return OkStatus();
-    const std::string_view word = text.substr(0, text.find_first_of(kBetween));
-    int32_t token = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
-    if (error != std::errc() || end != word.data() + word.size()) {
-      return InvalidArgument(fmt::format("{} is not a token number; give numbers with spaces between", Quoted(word)));
-    }
-    tokens->push_back(token);
-    text.remove_prefix(word.size());
-  }
-}
-
 Status RunDecode(const CommandLine& line) {
   std::string name;
   std::vector<std::string> numbers;
@@ -182,7 +166,10 @@ Status RunDecode(const CommandLine& line) {
     numbers.push_back(std::move(input));
   }
   std::vector<int32_t> tokens;
-  for (const std::string& some : numbers) TC_RETURN_IF_ERROR(ReadNumbers(some, &tokens));
+  for (const std::string& some : numbers) {
+    TC_ASSIGN_OR_RETURN(const std::vector<int32_t> more, ParseTokenNumbers(some));
+    tokens.insert(tokens.end(), more.begin(), more.end());
+  }
   std::string text;
   TC_RETURN_IF_ERROR(tokenizer->Decode(tokens, &text));
   if (isatty(STDOUT_FILENO) != 0) text += '\n';

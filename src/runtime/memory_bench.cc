@@ -5,9 +5,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 
-#include "core/config.h"
+#include "core/memory.h"
 #include "core/rng.h"
 #include "core/thread_pool.h"
 #include "runtime/run_bench.h"
@@ -18,23 +17,6 @@ namespace {
 
 constexpr int64_t kContexts[] = {4096, 16384, 65536, 131072, 1'000'000};
 constexpr int64_t kBlock = 512;
-
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  statm >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
-
-int64_t FreeBytes() {
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  int64_t kilobytes = 0;
-  for (std::string unit; meminfo >> key >> kilobytes; std::getline(meminfo, unit)) {
-    if (key == "MemAvailable:") return kilobytes * 1024;
-  }
-  return 0;
-}
 
 struct Method {
   const char* name;
@@ -77,7 +59,8 @@ Status MeasureMethod(const RunBenchOptions& options, const Method& method, RingT
   for (const int64_t context : kContexts) {
     MemoryRow row{.method = method.name, .ring = ring, .context = context};
     // A growing array is copied when it grows: old and new are there at the same time, the new one up to twice the need.
-    if (method.method == CacheMethod::kFull && context * per_token * 3 / 2 > FreeBytes() + cache.memory().total()) {
+    if (method.method == CacheMethod::kFull &&
+        context * per_token * 3 / 2 > AvailableBytes() + cache.memory().total()) {
       row.measured = false;
       row.state_bytes = row.resident_bytes = context * per_token;
       on_row(row);
@@ -108,8 +91,6 @@ Status BenchMemory(const RunBenchOptions& options, const OnRow<MemoryRow>& on_ro
   Rng rng(3);
   for (float& x : rows) x = static_cast<float>(rng.Normal());
   {  // grows the workspace first, so that it is in no row
-    RunBenchOptions quiet = options;
-    quiet.progress = {};
     TwoLevelCacheConfig config{.layers = 1,
                                .query_heads = model.num_attention_heads,
                                .kv_heads = model.num_key_value_heads,

@@ -1,12 +1,11 @@
 // Ten million tokens through one session: it stays as large, as fast and as right as it was.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 
+#include "core/memory.h"
 #include "core/rng.h"
 #include "tensorcache/session.h"
 #include "testing/temp_folder.h"
@@ -20,13 +19,6 @@ constexpr int64_t kVocab = 64;
 // A function of the position, so that any part of the text can be read again.
 int32_t TokenAt(int64_t position) {
   return static_cast<int32_t>(Rng(3, static_cast<uint64_t>(position)).Below(kVocab));
-}
-
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  statm >> total >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
 }
 
 class Soak : public ::testing::TestWithParam<WriteRule> {
