@@ -24,16 +24,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DF = hn::ScalableTag<float>;
 using VF = hn::Vec<DF>;
 
-// GCC would load an operand again for each multiply-add that uses it, and loads are what limits the tiles.
-HWY_INLINE VF KeepInRegister(VF v) {
-#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-  auto raw = v.raw;
-  asm("" : "+v"(raw));
-  v.raw = raw;
-#endif
-  return v;
-}
-
 // Readers of one weight row: Load and LoadTail give the stored values from column k on as floats. Those of an int8 row
 // still want the scale of their group.
 struct Fp32Row {
@@ -147,6 +137,22 @@ HWY_INLINE void PrefetchAhead(const T* p, int64_t count) {
   for (int64_t i = 0; i < count * static_cast<int64_t>(sizeof(T)); i += 64) __builtin_prefetch(bytes + i, 0, 0);
 }
 
+// What of the weights a tile fetches into the second cache level while it multiplies: its own columns `begin` to `end` of
+// the row `ahead` rows later. The parts of the tokens share the columns, so that a block of rows comes from memory while the
+// block before it is worked on. ahead 0: nothing.
+struct NextBlock {
+  int64_t ahead = 0;
+  int64_t begin = 0, end = 0;
+};
+
+template <class Weights>
+HWY_INLINE void PrefetchNextBlock(const Weights& w, const NextBlock& next, int64_t row) {
+  const auto* p = w.data + (row + next.ahead) * w.stride;
+  const char* begin = reinterpret_cast<const char*>(p + next.begin);
+  const char* end = reinterpret_cast<const char*>(p + next.end);
+  for (; begin < end; begin += 64) __builtin_prefetch(begin, 0, 2);
+}
+
 // y of the R weight rows row, row + step, ... and M tokens from `token` on.
 template <int R, int M, class Weights>
 void Tile(const Weights& w, const LinearArgs& args, int64_t row, int64_t step, int64_t token) {
@@ -191,24 +197,31 @@ constexpr int64_t kMaxPart = 3;
 constexpr int kSomeRows = HWY_CAP_GE512 ? 4 : 2;
 // One token: four rows, so four streams from memory.
 constexpr int kStreams = 4;
-// Weights that stay in the second cache level while each part of the tokens passes over them.
-constexpr int64_t kBlockBytes = 128 * 1024;
+// Weights that stay in the first cache level while each part of the tokens passes over them.
+constexpr int64_t kBlockBytes = 12 * 1024;
 
 // Rows [begin, end) for tokens [token, token + M). The R rows of a tile lie far apart, each at the head of its own long
 // stream of consecutive rows: prefetchers follow several long streams faster than one, and than many short ones.
 template <int R, int M, class Weights>
-void RunRows(const Weights& w, const LinearArgs& args, int64_t begin, int64_t end, int64_t token) {
+void RunRows(const Weights& w, const LinearArgs& args, int64_t begin, int64_t end, int64_t token,
+             const NextBlock& next) {
   const int64_t step = (end - begin) / R;
-  for (int64_t row = begin; row < begin + step; ++row) Tile<R, M>(w, args, row, step, token);
+  for (int64_t row = begin; row < begin + step; ++row) {
+    if (next.ahead > 0) {
+      for (int64_t r = 0; r < R; ++r) PrefetchNextBlock(w, next, row + r * step);
+    }
+    Tile<R, M>(w, args, row, step, token);
+  }
   for (int64_t row = begin + R * step; row < end; ++row) Tile<1, M>(w, args, row, 1, token);
 }
 
 template <class Weights>
-void RowsOfPart(const Weights& w, const LinearArgs& args, int64_t begin, int64_t end, int64_t token, int64_t tokens) {
+void RowsOfPart(const Weights& w, const LinearArgs& args, int64_t begin, int64_t end, int64_t token, int64_t tokens,
+                const NextBlock& next) {
   switch (tokens) {
-    case 1: return RunRows<kStreams, 1>(w, args, begin, end, token);
-    case 2: return RunRows<kSomeRows, 2>(w, args, begin, end, token);
-    case 3: return RunRows<kSomeRows, 3>(w, args, begin, end, token);
+    case 1: return RunRows<kStreams, 1>(w, args, begin, end, token, next);
+    case 2: return RunRows<kSomeRows, 2>(w, args, begin, end, token, next);
+    case 3: return RunRows<kSomeRows, 3>(w, args, begin, end, token, next);
     default: TC_CHECK(false);
   }
 }
@@ -223,7 +236,9 @@ void Small(const Weights& w, const LinearArgs& args) {
     const int64_t end = std::min(args.end, begin + block);
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t token = part * args.n / parts;
-      RowsOfPart(w, args, begin, end, token, (part + 1) * args.n / parts - token);
+      const NextBlock next = {
+          .ahead = end < args.end ? block : 0, .begin = part * args.in / parts, .end = (part + 1) * args.in / parts};
+      RowsOfPart(w, args, begin, end, token, (part + 1) * args.n / parts - token, next);
     }
   }
 }

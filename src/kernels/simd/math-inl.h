@@ -19,6 +19,17 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
+// GCC would rather load an operand again for each use of it, and loads are what limits most kernels.
+template <class V>
+HWY_INLINE V KeepInRegister(V v) {
+#if HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+  auto raw = v.raw;
+  asm("" : "+v"(raw));
+  v.raw = raw;
+#endif
+  return v;
+}
+
 // The first `count` < Lanes(d) elements at p, the others zero; touches no byte past them.
 template <class D, class T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> LoadPartial(D d, const T* p, size_t count) {

@@ -9,25 +9,33 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <string>
 
 #include "kernels/simd/tile.h"
 #include "kernels/window_attention/window_attention.h"
 
 namespace tensorcache::window_attention {
 
-inline constexpr int64_t kLanes = 64;      // queries of a tile
-inline constexpr int64_t kKeys = 64;       // keys of an interior tile
-inline constexpr int64_t kStepKeys = 256;  // keys of a block of the decode step
-inline constexpr int64_t kEdgeKeys = 16;   // keys of a tile that the mask cuts
+inline constexpr int64_t kLanes = 64;     // queries of a tile
+inline constexpr int64_t kKeys = 64;      // keys of an interior tile
+inline constexpr int64_t kEdgeKeys = 16;  // keys of a tile that the mask cuts
+
+// The decode step.
+inline constexpr int64_t kStepKeys = 512;    // keys of a block, at most
+inline constexpr int64_t kStepStreams = 8;   // parts of a run that are read side by side
+inline constexpr int64_t kStepChunk = 32;    // keys whose values are read at a time
+inline constexpr int64_t kStepAhead = 2048;  // bytes ahead in each stream that are asked for
 
 // Consecutive keys at a constant stride.
-struct KeyRun {
-  const float* k;
-  const float* v;
+template <class Stored>
+struct KeyRunOf {
+  const Stored* k;
+  const Stored* v;
   int64_t k_row, v_row;
   int64_t first;  // n of the first key (sinks: s)
   int64_t count;
 };
+using KeyRun = KeyRunOf<float>;
 
 struct LaneRange {
   int64_t begin, end;
@@ -178,15 +186,21 @@ struct StepScratch {
         out(carve.Take(R * TilePadded(shape.Dv))),
         weights(carve.Take(R * kStepKeys)),
         max(carve.Take(R)),
-        sum(carve.Take(R)),
-        correction(carve.Take(R)) {}
+        sum(carve.Take(R)) {}
 
   int64_t R;
-  float* q;                       // (R, D padded), scaled
-  float* out;                     // (R, Dv padded), not yet divided by the sum
-  float* weights;                 // (R, kStepKeys)
-  float *max, *sum, *correction;  // (R)
+  float* q;          // (R, D padded), scaled; vectors in the order of the step
+  float* out;        // (R, Dv padded), not yet divided by the sum; likewise
+  float* weights;    // (R, kStepKeys): logits, then exp(logit - max)
+  float *max, *sum;  // (R), running
 };
+
+inline Status CheckItems(const WindowAttentionShape& shape, int64_t begin, int64_t end) {
+  const int64_t items = shape.B * shape.G;
+  if (begin >= 0 && begin <= end && end <= items) return OkStatus();
+  return InvalidArgument("window_attention: items " + std::to_string(begin) + " .. " + std::to_string(end) +
+                         " outside 0 .. B * G = " + std::to_string(items));
+}
 
 inline double ScaleOf(const std::optional<double>& scale, int64_t D) {
   return scale.value_or(1 / std::sqrt(static_cast<double>(D)));

@@ -6,7 +6,6 @@
 // After foreach_target.
 #include "kernels/window_attention/backward-inl.h"
 #include "kernels/window_attention/forward-inl.h"
-#include "kernels/window_attention/step-inl.h"
 
 #if HWY_ONCE
 #include <fmt/format.h>
@@ -22,7 +21,6 @@ namespace {
 
 HWY_EXPORT(ForwardItems);
 HWY_EXPORT(BackwardItems);
-HWY_EXPORT(StepItems);
 
 Status Bad(const std::string& what) { return InvalidArgument("window_attention: " + what); }
 
@@ -47,8 +45,8 @@ Status CheckShape(const WindowAttentionShape& n) {
   return OkStatus();
 }
 
-template <class Real>
-Status CheckRing(const KeyValueRing<Real>& ring, int64_t count, const char* name) {
+template <class Stored>
+Status CheckRing(const KeyValueRing<Stored>& ring, int64_t count, const char* name) {
   if (count == 0) return OkStatus();
   if (!ring.k || !ring.v) return Bad(fmt::format("{} has {} tokens but no keys or values", name, count));
   if (ring.capacity < count || ring.start < 0 || ring.start >= ring.capacity) {
@@ -60,13 +58,6 @@ Status CheckRing(const KeyValueRing<Real>& ring, int64_t count, const char* name
 
 Status CheckScale(const std::optional<double>& scale) {
   if (scale && !std::isfinite(*scale)) return Bad("scale must be finite");
-  return OkStatus();
-}
-
-Status CheckItems(const WindowAttentionShape& shape, int64_t begin, int64_t end) {
-  if (begin < 0 || end < begin || end > shape.B * shape.G) {
-    return Bad(fmt::format("items {} .. {} outside 0 .. B * G = {}", begin, end, shape.B * shape.G));
-  }
   return OkStatus();
 }
 
@@ -102,8 +93,8 @@ Status ValidateWindowAttentionBackward(const WindowAttentionArgs<Real>& args, co
   return OkStatus();
 }
 
-template <class Real>
-Status ValidateWindowAttentionStep(const WindowAttentionStepArgs<Real>& args) {
+template <class Real, class Stored>
+Status ValidateWindowAttentionStep(const WindowAttentionStepArgs<Real, Stored>& args) {
   const WindowAttentionShape& n = args.shape;
   TC_RETURN_IF_ERROR(CheckShape(n));
   TC_RETURN_IF_ERROR(CheckScale(args.scale));
@@ -122,6 +113,7 @@ template Status ValidateWindowAttentionBackward(const WindowAttentionArgs<double
                                                 const WindowAttentionGrads<double>&);
 template Status ValidateWindowAttentionStep(const WindowAttentionStepArgs<float>&);
 template Status ValidateWindowAttentionStep(const WindowAttentionStepArgs<double>&);
+template Status ValidateWindowAttentionStep(const WindowAttentionStepArgs<float, uint16_t>&);
 
 int64_t WindowAttentionScratchFloats(const WindowAttentionShape& shape) {
   window_attention::ScratchCarver forward(nullptr), step(nullptr);
@@ -138,22 +130,15 @@ int64_t WindowAttentionBackwardScratchFloats(const WindowAttentionShape& shape) 
 
 Status WindowAttentionForward(const WindowAttentionArgs<float>& args, int64_t begin_item, int64_t end_item,
                               float* scratch) {
-  TC_RETURN_IF_ERROR(CheckItems(args.shape, begin_item, end_item));
+  TC_RETURN_IF_ERROR(window_attention::CheckItems(args.shape, begin_item, end_item));
   HWY_DYNAMIC_DISPATCH(ForwardItems)(args, begin_item, end_item, scratch);
   return OkStatus();
 }
 
 Status WindowAttentionBackward(const WindowAttentionArgs<float>& args, const WindowAttentionGrads<float>& grads,
                                int64_t begin_item, int64_t end_item, float* scratch) {
-  TC_RETURN_IF_ERROR(CheckItems(args.shape, begin_item, end_item));
+  TC_RETURN_IF_ERROR(window_attention::CheckItems(args.shape, begin_item, end_item));
   HWY_DYNAMIC_DISPATCH(BackwardItems)(args, grads, begin_item, end_item, scratch);
-  return OkStatus();
-}
-
-Status WindowAttentionStep(const WindowAttentionStepArgs<float>& args, int64_t begin_item, int64_t end_item,
-                           float* scratch) {
-  TC_RETURN_IF_ERROR(CheckItems(args.shape, begin_item, end_item));
-  HWY_DYNAMIC_DISPATCH(StepItems)(args, begin_item, end_item, scratch);
   return OkStatus();
 }
 

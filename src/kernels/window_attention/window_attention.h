@@ -40,10 +40,10 @@ struct WindowAttentionShape {
 };
 
 // Keys and values in a ring of `capacity` slots: the i-th token, oldest first, is at slot (start + i) % capacity.
-template <class Real>
+template <class Stored>
 struct KeyValueRing {
-  Rows<const Real> k;  // (B, G, capacity, D)
-  Rows<const Real> v;  // (B, G, capacity, Dv)
+  Rows<const Stored> k;  // (B, G, capacity, D)
+  Rows<const Stored> v;  // (B, G, capacity, Dv)
   int64_t capacity = 0;
   int64_t start = 0;
 };
@@ -83,12 +83,13 @@ struct WindowAttentionGrads {
 };
 
 // One decoded token: T = 1, and the ring already holds its key and value as the newest of P + 1 rows, P + 1 <= W. All
-// of them are visible, plus the sinks s <= position - W.
-template <class Real>
+// of them are visible, plus the sinks s <= position - W. Stored is how the ring keeps its numbers: as Real, or, with
+// Real = float, as uint16_t in bf16 (the upper half of a float's bits), half the memory to read; sinks are Real always.
+template <class Real, class Stored = Real>
 struct WindowAttentionStepArgs {
   WindowAttentionShape shape;
   Rows<const Real> q;  // (B, H, 1, D)
-  KeyValueRing<Real> ring;
+  KeyValueRing<Stored> ring;
   Rows<const Real> sink_k{};
   Rows<const Real> sink_v{};
   Rows<const Real> q_sink{};
@@ -98,13 +99,13 @@ struct WindowAttentionStepArgs {
 };
 
 // Sizes, and that the arrays they call for are there; names what is wrong. Strides and extents are the caller's
-// promise. Instantiated for float and double, like the references.
+// promise. Instantiated for float and double, like the references, and those of the step for a bf16 ring too.
 template <class Real>
 Status ValidateWindowAttention(const WindowAttentionArgs<Real>& args);
 template <class Real>
 Status ValidateWindowAttentionBackward(const WindowAttentionArgs<Real>& args, const WindowAttentionGrads<Real>& grads);
-template <class Real>
-Status ValidateWindowAttentionStep(const WindowAttentionStepArgs<Real>& args);
+template <class Real, class Stored>
+Status ValidateWindowAttentionStep(const WindowAttentionStepArgs<Real, Stored>& args);
 
 // The functions below take validated arguments and work on items [begin_item, end_item) of B * G; an item range outside
 // is an error. `scratch` belongs to the calling thread for the duration of the call; any alignment, any content.
@@ -120,6 +121,9 @@ Status WindowAttentionBackward(const WindowAttentionArgs<float>& args, const Win
                                int64_t begin_item, int64_t end_item, float* scratch);
 Status WindowAttentionStep(const WindowAttentionStepArgs<float>& args, int64_t begin_item, int64_t end_item,
                            float* scratch);
+// As exact as the float step on the widened ring: bf16 widens without rounding.
+Status WindowAttentionStep(const WindowAttentionStepArgs<float, uint16_t>& args, int64_t begin_item, int64_t end_item,
+                           float* scratch);
 
 // The specification: the formulas above in plain loops and double precision.
 template <class Real>
@@ -127,7 +131,8 @@ Status WindowAttentionForwardReference(const WindowAttentionArgs<Real>& args, in
 template <class Real>
 Status WindowAttentionBackwardReference(const WindowAttentionArgs<Real>& args, const WindowAttentionGrads<Real>& grads,
                                         int64_t begin_item, int64_t end_item);
-template <class Real>
-Status WindowAttentionStepReference(const WindowAttentionStepArgs<Real>& args, int64_t begin_item, int64_t end_item);
+template <class Real, class Stored>
+Status WindowAttentionStepReference(const WindowAttentionStepArgs<Real, Stored>& args, int64_t begin_item,
+                                    int64_t end_item);
 
 }  // namespace tensorcache

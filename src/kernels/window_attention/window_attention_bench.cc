@@ -1,11 +1,13 @@
 // Window attention against sgemm (forward), its own forward (backward) and the read bandwidth (decode step).
 #include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "bench/driver.h"
 #include "core/check.h"
 #include "core/rng.h"
+#include "kernels/matmul/matmul.h"
 #include "kernels/window_attention/window_attention.h"
 
 namespace tensorcache::bench {
@@ -94,22 +96,33 @@ void BenchBackward(Driver& driver, const WindowAttentionShape& shape) {
       [&] { problem.Forward(); });
 }
 
+std::vector<float> StoredAs(std::vector<float> values, float) { return values; }
+std::vector<uint16_t> StoredAs(const std::vector<float>& values, uint16_t) {
+  std::vector<uint16_t> halves(values.size());
+  Fp32ToBf16(values.data(), std::ssize(values), halves.data());
+  return halves;
+}
+
 // `items` key/value heads of one full ring each, R query heads to each.
+template <class Stored>
 void BenchStep(Driver& driver, int64_t items, int64_t R, int64_t W, int64_t D) {
   const WindowAttentionShape shape{
       .H = items * R, .G = items, .T = 1, .D = D, .Dv = D, .W = W, .P = W - 1, .position = 3 * W / 2};
-  const auto q = RandomValues(shape.H * D, 1), k = RandomValues(items * W * D, 2), v = RandomValues(items * W * D, 3);
+  const auto q = RandomValues(shape.H * D, 1);
+  const auto k = StoredAs(RandomValues(items * W * D, 2), Stored()),
+             v = StoredAs(RandomValues(items * W * D, 3), Stored());
   std::vector<float> out(q.size()), scratch(static_cast<size_t>(WindowAttentionScratchFloats(shape)));
-  const WindowAttentionStepArgs<float> args{.shape = shape,
-                                            .q = {.data = q.data(), .head = D},
-                                            .ring = {.k = {.data = k.data(), .head = W * D, .token = D},
-                                                     .v = {.data = v.data(), .head = W * D, .token = D},
-                                                     .capacity = W,
-                                                     .start = W / 2 + 1},
-                                            .out = {.data = out.data(), .head = D}};
+  const WindowAttentionStepArgs<float, Stored> args{.shape = shape,
+                                                    .q = {.data = q.data(), .head = D},
+                                                    .ring = {.k = {.data = k.data(), .head = W * D, .token = D},
+                                                             .v = {.data = v.data(), .head = W * D, .token = D},
+                                                             .capacity = W,
+                                                             .start = W / 2 + 1},
+                                                    .out = {.data = out.data(), .head = D}};
   const std::string heads = " G=" + std::to_string(items) + (R == 1 ? "" : " H/G=" + std::to_string(R));
-  driver.AddReadBandwidthRow(RowOf("step", "W=" + std::to_string(W) + " D=" + std::to_string(D) + heads),
-                             static_cast<double>(2 * items * W * D) * sizeof(float),
+  const char* stored = sizeof(Stored) == sizeof(float) ? "" : " bf16";
+  driver.AddReadBandwidthRow(RowOf("step", "W=" + std::to_string(W) + " D=" + std::to_string(D) + heads + stored),
+                             static_cast<double>(2 * items * W * D) * sizeof(Stored),
                              [&] { TC_CHECK(WindowAttentionStep(args, 0, items, scratch.data()).ok()); });
 }
 
@@ -124,9 +137,16 @@ void BenchWindowAttention(Driver& driver) {
   BenchForward(driver, {.H = 4, .G = 1, .T = 1024, .D = 64, .Dv = 64, .W = 512}, 0);
   BenchBackward(driver, {.T = 4096, .D = 64, .Dv = 64, .W = 512});
   BenchBackward(driver, {.T = 1024, .D = 128, .Dv = 128});
-  BenchStep(driver, 512, 1, 512, 64);  // 128 MB: from memory
-  BenchStep(driver, 512, 4, 512, 64);
-  BenchStep(driver, 2, 1, 512, 64);  // 512 kB: from the second-level cache
+  for (const int64_t D : {64, 128}) {
+    for (const int64_t R : {1, 4}) {
+      BenchStep<float>(driver, 512 * 64 / D, R, 512, D);  // 128 MB, bf16 as well: from memory
+      BenchStep<uint16_t>(driver, 1024 * 64 / D, R, 512, D);
+    }
+  }
+  for (const int64_t R : {1, 4}) {
+    BenchStep<float>(driver, 2, R, 512, 64);  // 512 kB, bf16 as well: from the second-level cache
+    BenchStep<uint16_t>(driver, 4, R, 512, 64);
+  }
 }
 
 }  // namespace tensorcache::bench

@@ -1,5 +1,5 @@
 // The invariant: however a sequence is cut into blocks and single steps, with a ring of the last W pairs carried
-// between them, the outputs and the final ring are those of one block. And the decode step against its reference.
+// between them, the outputs and the final ring are those of one block.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -225,64 +225,6 @@ TEST(WindowAttentionInvariantTest, LongSequences) {
       }
     }
   });
-}
-
-TEST(WindowAttentionStepTest, MatchesReference) {
-  ForEachTarget([](const std::string&) {
-    Rng rng(40);
-    const auto below = [&](int64_t n) { return static_cast<int64_t>(rng.Below(static_cast<uint64_t>(n))); };
-    for (int i = 0; i < 60; ++i) {
-      WindowAttentionShape n{.B = 1 + below(2), .G = 1 + below(2), .T = 1, .D = 1 + below(90), .W = 1 + below(200)};
-      n.H = n.G * (1 + below(9));
-      n.Dv = 1 + below(90);
-      n.S = below(5);
-      n.P = below(n.W);
-      n.position = n.P + below(2 * n.W);
-      SCOPED_TRACE(Describe(n));
-      const int64_t capacity = n.P + 1 + below(4), start = below(capacity);
-      RowBuffer q(n.B, n.H, 1, n.D, 1), q_sink(n.B, n.H, 1, n.D, 1), k(n.B, n.G, capacity, n.D, 2);
-      RowBuffer v(n.B, n.G, capacity, n.Dv, 1), sink_k(n.B, n.G, n.S, n.D, 1), sink_v(n.B, n.G, n.S, n.Dv, 1);
-      for (RowBuffer* x : {&q, &q_sink, &k, &v, &sink_k, &sink_v}) x->FillNormal(rng);
-      RowBuffer out(n.B, n.H, 1, n.Dv, 1), lse(n.B, n.H, 1, 1, 1), ref_out(n.B, n.H, 1, n.Dv), ref_lse(n.B, n.H, 1, 1);
-      WindowAttentionStepArgs<float> args{.shape = n,
-                                          .q = q.crows(),
-                                          .ring = {k.crows(), v.crows(), capacity, start},
-                                          .sink_k = sink_k.crows(),
-                                          .sink_v = sink_v.crows(),
-                                          .q_sink = i % 2 == 0 ? q_sink.crows() : Rows<const float>(),
-                                          .out = out.rows(),
-                                          .lse = lse.rows()};
-      ASSERT_TRUE(ValidateWindowAttentionStep(args).ok());
-      GuardedBuffer scratch(WindowAttentionScratchFloats(n));
-      ASSERT_TRUE(WindowAttentionStep(args, 0, n.B * n.G, scratch.data()).ok());
-      EXPECT_TRUE(scratch.Intact());
-      args.out = ref_out.rows();
-      args.lse = ref_lse.rows();
-      ASSERT_TRUE(WindowAttentionStepReference(args, 0, n.B * n.G).ok());
-      const double query = std::max(testing::MaxRowNorm(q), testing::MaxRowNorm(q_sink));
-      const double key = std::max(testing::MaxRowNorm(k), testing::MaxRowNorm(sink_k));
-      const double ulps = WeightUlps(n, query * key / std::sqrt(static_cast<double>(n.D)));
-      ExpectRowsNear(out, ref_out, std::max(testing::MaxAbsRows(v), testing::MaxAbsRows(sink_v)), ulps, "out");
-      ExpectRowsNear(lse, ref_lse, 1.0, ulps, "lse");
-    }
-  });
-}
-
-TEST(WindowAttentionStepTest, ValidateNamesTheMistake) {
-  RowBuffer q(1, 1, 1, 8), k(1, 1, 4, 8), out(1, 1, 1, 8);
-  WindowAttentionStepArgs<float> args{.shape = {.T = 1, .D = 8, .Dv = 8, .W = 4, .P = 3, .position = 3},
-                                      .q = q.crows(),
-                                      .ring = {.k = k.crows(), .v = k.crows(), .capacity = 4},
-                                      .out = out.rows()};
-  ASSERT_TRUE(ValidateWindowAttentionStep(args).ok());
-  args.shape.W = 3;
-  EXPECT_NE(ValidateWindowAttentionStep(args).message().find("more than W = 3"), std::string::npos);
-  args.shape.W = 4;
-  args.ring.capacity = 3;
-  EXPECT_NE(ValidateWindowAttentionStep(args).message().find("capacity 3"), std::string::npos);
-  args.ring.capacity = 4;
-  args.shape.T = 2;
-  EXPECT_NE(ValidateWindowAttentionStep(args).message().find("T = 1"), std::string::npos);
 }
 
 }  // namespace

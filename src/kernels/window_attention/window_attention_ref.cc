@@ -1,6 +1,8 @@
 // The specification of window attention, in plain loops and double precision.
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/window_attention/window_attention.h"
@@ -146,6 +148,48 @@ void BackwardItem(const WindowAttentionArgs<Real>& args, const WindowAttentionGr
   }
 }
 
+float Widened(uint16_t bf16) { return std::bit_cast<float>(static_cast<uint32_t>(bf16) << 16); }
+
+// A bf16 ring widened, slot by slot, to (B, G, capacity, width). Slots without a token are not read and stay 0.
+struct WidenedRing {
+  explicit WidenedRing(const WindowAttentionStepArgs<float, uint16_t>& args)
+      : k(Widen(args, args.ring.k, args.shape.D)), v(Widen(args, args.ring.v, args.shape.Dv)) {}
+
+  static std::vector<float> Widen(const WindowAttentionStepArgs<float, uint16_t>& args,
+                                  const Rows<const uint16_t>& rows, int64_t width) {
+    const WindowAttentionShape& n = args.shape;
+    const int64_t capacity = args.ring.capacity;
+    std::vector<float> copy(static_cast<size_t>(n.B * n.G * capacity * width));
+    for (int64_t item = 0; item < n.B * n.G; ++item) {
+      for (int64_t i = 0; i <= n.P; ++i) {
+        const int64_t slot = (args.ring.start + i) % capacity;
+        const uint16_t* row = rows.At(item / n.G, item % n.G, slot);
+        std::transform(row, row + width, copy.begin() + (item * capacity + slot) * width, Widened);
+      }
+    }
+    return copy;
+  }
+
+  WindowAttentionStepArgs<float> Args(const WindowAttentionStepArgs<float, uint16_t>& args) const {
+    const WindowAttentionShape& n = args.shape;
+    const auto rows = [&](const std::vector<float>& copy, int64_t width) {
+      const int64_t head = args.ring.capacity * width;
+      return Rows<const float>{.data = copy.data(), .batch = n.G * head, .head = head, .token = width};
+    };
+    return {.shape = n,
+            .q = args.q,
+            .ring = {rows(k, n.D), rows(v, n.Dv), args.ring.capacity, args.ring.start},
+            .sink_k = args.sink_k,
+            .sink_v = args.sink_v,
+            .q_sink = args.q_sink,
+            .scale = args.scale,
+            .out = args.out,
+            .lse = args.lse};
+  }
+
+  std::vector<float> k, v;
+};
+
 }  // namespace
 
 template <class Real>
@@ -173,24 +217,30 @@ Status WindowAttentionBackwardReference(const WindowAttentionArgs<Real>& args, c
 }
 
 // The block of one token whose key and value are the newest row of the ring.
-template <class Real>
-Status WindowAttentionStepReference(const WindowAttentionStepArgs<Real>& args, int64_t begin_item, int64_t end_item) {
-  const int64_t newest = (args.ring.start + args.shape.P) % args.ring.capacity;
-  Rows<const Real> k = args.ring.k, v = args.ring.v;
-  k.data = k.At(0, 0, newest);
-  v.data = v.At(0, 0, newest);
-  return WindowAttentionForwardReference(WindowAttentionArgs<Real>{.shape = args.shape,
-                                                                   .q = args.q,
-                                                                   .k = k,
-                                                                   .v = v,
-                                                                   .past = args.ring,
-                                                                   .sink_k = args.sink_k,
-                                                                   .sink_v = args.sink_v,
-                                                                   .q_sink = args.q_sink,
-                                                                   .scale = args.scale,
-                                                                   .out = args.out,
-                                                                   .lse = args.lse},
-                                         begin_item, end_item);
+template <class Real, class Stored>
+Status WindowAttentionStepReference(const WindowAttentionStepArgs<Real, Stored>& args, int64_t begin_item,
+                                    int64_t end_item) {
+  if constexpr (!std::is_same_v<Real, Stored>) {
+    const WidenedRing widened(args);
+    return WindowAttentionStepReference(widened.Args(args), begin_item, end_item);
+  } else {
+    const int64_t newest = (args.ring.start + args.shape.P) % args.ring.capacity;
+    Rows<const Real> k = args.ring.k, v = args.ring.v;
+    k.data = k.At(0, 0, newest);
+    v.data = v.At(0, 0, newest);
+    return WindowAttentionForwardReference(WindowAttentionArgs<Real>{.shape = args.shape,
+                                                                     .q = args.q,
+                                                                     .k = k,
+                                                                     .v = v,
+                                                                     .past = args.ring,
+                                                                     .sink_k = args.sink_k,
+                                                                     .sink_v = args.sink_v,
+                                                                     .q_sink = args.q_sink,
+                                                                     .scale = args.scale,
+                                                                     .out = args.out,
+                                                                     .lse = args.lse},
+                                           begin_item, end_item);
+  }
 }
 
 template Status WindowAttentionForwardReference(const WindowAttentionArgs<float>&, int64_t, int64_t);
@@ -201,5 +251,6 @@ template Status WindowAttentionBackwardReference(const WindowAttentionArgs<doubl
                                                  const WindowAttentionGrads<double>&, int64_t, int64_t);
 template Status WindowAttentionStepReference(const WindowAttentionStepArgs<float>&, int64_t, int64_t);
 template Status WindowAttentionStepReference(const WindowAttentionStepArgs<double>&, int64_t, int64_t);
+template Status WindowAttentionStepReference(const WindowAttentionStepArgs<float, uint16_t>&, int64_t, int64_t);
 
 }  // namespace tensorcache
