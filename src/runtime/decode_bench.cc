@@ -22,6 +22,7 @@ using SharedModel = std::shared_ptr<const Model>;
 CacheConfig With(CacheConfig cache, CacheMethod method, WriteRule rule = WriteRule::kOuter) {
   cache.method = method;
   cache.tensor_cache.rule = rule;
+  cache.tensor_cache.normalize_keys = rule == WriteRule::kDelta;  // random keys are too long for it
   return cache;
 }
 
