@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Dependencies point one way: core < kernels, tokenizer < runtime < server, and core < tokenizer < data, and all of core,
 # kernels, tokenizer, data < train < experiments. Torch is included by train, experiments and apps alone, and linked by
-# their targets alone.
+# their targets alone. The library (include, src) neither prints nor exits; src/core/check.cc alone does, on bugs.
 #
-#   tests/layering.sh sources ROOT               check the #include lines below ROOT
+#   tests/layering.sh sources ROOT               check the #include lines below ROOT, and that its library is silent
 #   tests/layering.sh binaries FILE...           check that no FILE (program or archive) needs torch
 set -euo pipefail
 
@@ -67,7 +67,19 @@ check_sources() {
     xargs -0 grep -HE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]' |
     sed -E 's/^([^:]*):[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]([^>"]*)[>"].*$/\1\t\2/')
   ((count > 0)) || complain "no #include line found below $1"
+  check_silence
   echo "layering: $count includes checked"
+}
+
+# Below the current folder.
+check_silence() {
+  local line
+  while read -r line; do
+    complain "${line%%:*} prints or exits; the library leaves that to its caller: ${line#*:}"
+  done < <(find include src -type f \( -name '*.h' -o -name '*.cc' \) ! -name '*_test.cc' ! -name '*_testing.*' \
+    ! -path src/core/check.cc ! -path 'src/testing/*' -print0 2>/dev/null |
+    xargs -0 -r grep -HnE '\b(printf|fprintf|puts|fputs|perror)\(|std::c(out|err|log)\b|fmt::print\(|\b(_exit|exit|abort|terminate)\(\)?' |
+    grep -vE '(->|\.)abort\(' || true)
 }
 
 check_binaries() {

@@ -39,6 +39,11 @@ expect fails src/train/a.cc '#include "experiments/a.h"'
 expect fails include/tensorcache/a.h '#include "core/check.h"'
 expect fails tests/a_test.cc '#include <torch/torch.h>'
 expect fails docs/empty.h 'no include at all'
+expect fails src/runtime/a.cc $'#include <cstdio>\nvoid F() { std::printf("hello"); }'
+expect fails src/runtime/a.cc $'#include <cstdlib>\nvoid F() { std::exit(1); }'
+expect fails src/tokenizer/a.h $'#include <iostream>\ninline void F() { std::cerr << 1; }'
+expect passes src/runtime/a_test.cc $'#include <cstdio>\nvoid F() { std::printf("hello"); }'
+expect passes apps/tensorcache/a.cc $'#include <cstdio>\nvoid F() { std::printf("hello"); }'
 
 if (($#)) && bash "$check" binaries "$1" >/dev/null 2>&1; then
   echo "layering selftest: $1 links torch, and the check did not notice" >&2
