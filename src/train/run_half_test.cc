@@ -198,5 +198,29 @@ TEST_P(RunHalf, ScoresAreThoseOfTheLogits) {
 INSTANTIATE_TEST_SUITE_P(Methods, RunHalf, ::testing::ValuesIn(AllCases()),
                          [](const auto& info) { return info.param.name; });
 
+// A weight that is not a number: the first logits tell, and the session is of no use until it is cleared.
+TEST(RunHalfFailures, NumbersThatAreNoneAreNoticed) {
+  const at::NoGradGuard no_grad;
+  ModelConfig config = SmallConfig();
+  config.tie_word_embeddings = false;
+  const Model model = RandomModel(config);
+  model.parameters().embedding.select(0, 5).fill_(NAN);  // token 5
+  const testing::TempFolder folder;
+  ASSERT_TRUE(SaveModel(model, folder.path()).ok());
+  const RunModel run = std::move(tensorcache::Model::Load(folder.path(), {.threads = 2})).value();
+  Session bad = std::move(Session::Create(run)).value(), good = bad.Fork();
+  Session* const both[] = {&good, &bad};
+  const std::vector<int32_t> tokens = {4, 5};
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const Status status = attempt == 0 ? bad.Prefill(tokens) : Session::DecodeBatch(both, tokens);
+    ASSERT_EQ(status.code(), StatusCode::kDiverged) << status.message();
+    EXPECT_FALSE(bad.Decode(4).ok());
+    EXPECT_FALSE(bad.Save(folder.Path("state")).ok());
+    bad.Clear();
+  }
+  EXPECT_EQ(good.position(), 1);
+  EXPECT_TRUE(good.Decode(4).ok()) << "its company is none of its business";
+}
+
 }  // namespace
 }  // namespace tensorcache::train
