@@ -108,6 +108,62 @@ LayerArrays& WritableArrays(const CacheSpec& spec, int64_t tokens, TwoLevelCache
   return layer.arrays.Mutable();
 }
 
+// The work of one call of AdvanceAll: the heads of every step's layer, one after the other.
+class Items {
+ public:
+  // Throws std::bad_alloc.
+  void Add(const CacheSpec& spec, int64_t layer, const CacheBlock& block, StepTables& tables,
+           TwoLevelCache::Impl::Layer& state) {
+    FillTables(spec, state.position, block.tokens, tables);
+    blocks_.push_back(std::make_unique<CacheBlock>(WithStrides(spec, block)));
+    const bool rotates = spec.config.rope.enabled;
+    steps_.push_back({.spec = spec,
+                      .memory = spec.memories[static_cast<size_t>(layer)],
+                      .arrays = WritableArrays(spec, block.tokens, state),
+                      .block = *blocks_.back(),
+                      .head = 0,
+                      .position = state.position,
+                      .rope = rotates ? tables.block.Rows() : RopeRows(),
+                      .sink_query = rotates ? tables.sink_query.Rows() : RopeRows(),
+                      .past = rotates ? tables.past.Rows() : RopeRows()});
+    first_.push_back(first_.back() + spec.G());
+  }
+
+  // The first error by number of the item, whatever the threads did.
+  Status Run(const Executor& executor, std::vector<Arena>& arenas) const {
+    std::mutex mutex;
+    std::map<int64_t, Status> errors;
+    const auto body = [&](int64_t begin, int64_t end, int worker) {
+      Arena& arena = arenas[static_cast<size_t>(worker)];
+      for (int64_t item = begin; item < end; ++item) {
+        arena.Reset();
+        if (Status status = AdvanceHead(HeadOf(item), arena); !status.ok()) {
+          const std::lock_guard lock(mutex);
+          errors.emplace(item, std::move(status));
+        }
+      }
+    };
+    if (executor.run) {
+      executor.run(first_.back(), body);
+    } else {
+      body(0, first_.back(), 0);
+    }
+    return errors.empty() ? OkStatus() : errors.begin()->second;
+  }
+
+ private:
+  HeadBlock HeadOf(int64_t item) const {
+    const auto step = static_cast<size_t>(std::upper_bound(first_.begin(), first_.end(), item) - first_.begin() - 1);
+    HeadBlock head = steps_[step];
+    head.head = item - first_[step];
+    return head;
+  }
+
+  std::vector<std::unique_ptr<CacheBlock>> blocks_;  // with strides
+  std::vector<HeadBlock> steps_;                     // head 0 of each
+  std::vector<int64_t> first_ = {0};                 // item of each step, and of none
+};
+
 Status OutOfMemory(const char* what) {
   return IoError(fmt::format("not enough memory for {}; take a smaller window or fewer sequences", what));
 }
@@ -119,9 +175,14 @@ Status OutOfMemory(const char* what) {
 struct CacheWorkspace::Impl {
   explicit Impl(Executor e) : executor(std::move(e)), arenas(static_cast<size_t>(std::max(executor.workers, 1))) {}
 
+  StepTables& Tables(size_t step) {
+    while (tables.size() <= step) tables.push_back(std::make_unique<StepTables>());
+    return *tables[step];
+  }
+
   Executor executor;
-  std::vector<Arena> arenas;  // one a worker
-  std::vector<StepTables> tables;
+  std::vector<Arena> arenas;                        // one a worker
+  std::vector<std::unique_ptr<StepTables>> tables;  // one a step, where its rows stay
 };
 
 CacheWorkspace::CacheWorkspace(Executor executor) : impl_(std::make_unique<Impl>(std::move(executor))) {}
@@ -156,62 +217,21 @@ Status TwoLevelCache::Advance(int64_t layer, const CacheBlock& block, CacheWorks
 }
 
 Status TwoLevelCache::AdvanceAll(int64_t layer, std::span<const Step> steps, CacheWorkspace& workspace) {
-  CacheWorkspace::Impl& work = *workspace.impl_;
-  if (work.tables.size() < steps.size()) work.tables.resize(steps.size());
-  std::vector<HeadBlock> blocks;  // for head 0 of each step
-  std::vector<CacheBlock> with_strides;
-  std::vector<int64_t> first_item = {0};
   for (const Step& step : steps) TC_RETURN_IF_ERROR(CheckBlock(*step.cache->impl_->spec, layer, step.block));
-  with_strides.reserve(steps.size());
+  Items items;
   try {
     for (size_t i = 0; i < steps.size(); ++i) {
-      const CacheSpec& spec = *steps[i].cache->impl_->spec;
-      Impl::Layer& state = steps[i].cache->impl_->layers[static_cast<size_t>(layer)];
-      const int64_t tokens = steps[i].block.tokens;
-      StepTables& tables = work.tables[i];
-      FillTables(spec, state.position, tokens, tables);
-      with_strides.push_back(WithStrides(spec, steps[i].block));
-      const bool rotates = spec.config.rope.enabled;
-      blocks.push_back({.spec = spec,
-                        .memory = spec.memories[static_cast<size_t>(layer)],
-                        .arrays = WritableArrays(spec, tokens, state),
-                        .block = with_strides.back(),
-                        .head = 0,
-                        .position = state.position,
-                        .rope = rotates ? tables.block.Rows() : RopeRows(),
-                        .sink_query = rotates ? tables.sink_query.Rows() : RopeRows(),
-                        .past = rotates ? tables.past.Rows() : RopeRows()});
-      first_item.push_back(first_item.back() + spec.G());
+      Impl& cache = *steps[i].cache->impl_;
+      items.Add(*cache.spec, layer, steps[i].block, workspace.impl_->Tables(i),
+                cache.layers[static_cast<size_t>(layer)]);
     }
   } catch (const std::bad_alloc&) {
     return OutOfMemory("a longer text (method full keeps all of it)");
   }
-
-  std::mutex mutex;
-  std::map<int64_t, Status> errors;  // by item: the first one is told, whatever the threads did
-  const auto body = [&](int64_t begin, int64_t end, int worker) {
-    Arena& arena = work.arenas[static_cast<size_t>(worker)];
-    for (int64_t item = begin; item < end; ++item) {
-      const auto step =
-          static_cast<size_t>(std::upper_bound(first_item.begin(), first_item.end(), item) - first_item.begin() - 1);
-      HeadBlock head = blocks[step];
-      head.head = item - first_item[step];
-      arena.Reset();
-      if (Status status = AdvanceHead(head, arena); !status.ok()) {
-        const std::lock_guard lock(mutex);
-        errors.emplace(item, std::move(status));
-      }
-    }
-  };
-  if (work.executor.run) {
-    work.executor.run(first_item.back(), body);
-  } else {
-    body(0, first_item.back(), 0);
-  }
+  const Status status = items.Run(workspace.impl_->executor, workspace.impl_->arenas);
   for (const Step& step : steps) step.cache->impl_->layers[static_cast<size_t>(layer)].position += step.block.tokens;
-  if (errors.empty()) return OkStatus();
-  const Status& first = errors.begin()->second;
-  return {first.code(), fmt::format("layer {}: {}", layer, first.message())};
+  if (status.ok()) return status;
+  return {status.code(), fmt::format("layer {}: {}", layer, status.message())};
 }
 
 const TwoLevelCacheConfig& TwoLevelCache::config() const { return impl_->spec->config; }

@@ -117,26 +117,17 @@ void ForwardPass::Product(const LinearWeights& linear, const float* x, int64_t x
   });
 }
 
-Status ForwardPass::Attention(size_t index, std::span<const SequenceTokens> sequences) {
-  const LayerWeights& layer = weights_.layers[index];
-  const int64_t E = config_.hidden_size, D = config_.HeadDim(), H = config_.num_attention_heads;
-  const int64_t queries = H * D, keys = config_.num_key_value_heads * D;
-  float* x = workspace_.Get(Workspace::kResidual, n_, E);
-  float* normed = workspace_.Get(Workspace::kNormed, n_, E);
-  Norm(layer.attention_norm, x, 0, n_, normed);
-
-  // q, k and v in one go over the threads: blocks of q, then of k, then of v.
-  float* q = workspace_.Get(Workspace::kQueries, n_, queries);
-  float* k = workspace_.Get(Workspace::kKeys, n_, keys);
-  float* v = workspace_.Get(Workspace::kValues, n_, keys);
+// q, k and v in one go over the threads: blocks of q, then of k, then of v.
+void ForwardPass::ProjectHeads(const LayerWeights& layer, const float* normed, const Heads& heads) {
   struct Part {
     const LinearWeights* linear;
     float* y;
     int64_t first, features;  // in blocks, in features
   };
-  const Part parts[] = {{&layer.q, q, 0, queries},
-                        {&layer.k, k, Blocks(queries), keys},
-                        {&layer.v, v, Blocks(queries) + Blocks(keys), keys}};
+  const int64_t queries = layer.q.matrix.out(), keys = layer.k.matrix.out(), E = config_.hidden_size;
+  const Part parts[] = {{&layer.q, heads.q, 0, queries},
+                        {&layer.k, heads.k, Blocks(queries), keys},
+                        {&layer.v, heads.v, Blocks(queries) + Blocks(keys), keys}};
   pool_.ParallelFor(Blocks(queries) + 2 * Blocks(keys), 1, [&](int64_t begin, int64_t end, int worker) {
     for (const Part& part : parts) {
       const int64_t from = std::max(begin - part.first, int64_t{0}) * kBlock;
@@ -149,28 +140,11 @@ Status ForwardPass::Attention(size_t index, std::span<const SequenceTokens> sequ
       AddBias(part.linear->bias, n_, from, to, part.y, part.features);
     }
   });
+}
 
-  // Attention and reads side by side, as the out projection wants them.
-  const bool has_reads = config_.cache.method == CacheMethod::kInfini || layer.out.matrix.in() > queries;
-  const int64_t width = has_reads ? 2 * queries : queries;
-  float* attended = workspace_.Get(Workspace::kAttended, n_, width);
-  std::vector<TwoLevelCache::Step> steps;
-  int64_t row = 0;
-  for (const SequenceTokens& sequence : sequences) {
-    const auto tokens = static_cast<int64_t>(sequence.tokens.size());
-    steps.push_back({.cache = sequence.cache,
-                     .block = {.tokens = tokens,
-                               .q = q + row * queries,
-                               .k = k + row * keys,
-                               .v = v + row * keys,
-                               .local = attended + row * width,
-                               .local_stride = width,
-                               .reads = has_reads ? attended + row * width + queries : nullptr,
-                               .reads_stride = width}});
-    row += tokens;
-  }
-  TC_RETURN_IF_ERROR(TwoLevelCache::AdvanceAll(static_cast<int64_t>(index), steps, workspace_.cache()));
-
+// What is not folded into the out projection: gates per token, and Infini-attention's, which mixes instead of adding.
+void ForwardPass::ApplyGates(const LayerWeights& layer, const float* normed, float* attended, int64_t width) {
+  const int64_t E = config_.hidden_size, D = config_.HeadDim(), queries = layer.q.matrix.out();
   for (int64_t t = 0; t < n_ && !layer.token_gate.empty(); ++t) {
     const float gate = Sigmoid(Dot(normed + t * E, layer.token_gate.data(), E) + layer.token_gate_bias);
     float* reads = attended + t * width + queries;
@@ -182,6 +156,40 @@ Status ForwardPass::Attention(size_t index, std::span<const SequenceTokens> sequ
       local[i] += layer.infini_gate[static_cast<size_t>(i / D)] * (local[queries + i] - local[i]);
     }
   }
+}
+
+Status ForwardPass::Attention(size_t index, std::span<const SequenceTokens> sequences) {
+  const LayerWeights& layer = weights_.layers[index];
+  const int64_t E = config_.hidden_size, queries = layer.q.matrix.out(), keys = layer.k.matrix.out();
+  float* x = workspace_.Get(Workspace::kResidual, n_, E);
+  float* normed = workspace_.Get(Workspace::kNormed, n_, E);
+  Norm(layer.attention_norm, x, 0, n_, normed);
+  const Heads heads = {.q = workspace_.Get(Workspace::kQueries, n_, queries),
+                       .k = workspace_.Get(Workspace::kKeys, n_, keys),
+                       .v = workspace_.Get(Workspace::kValues, n_, keys)};
+  ProjectHeads(layer, normed, heads);
+
+  // Attention and reads side by side, as the out projection wants them.
+  const bool has_reads = config_.cache.method == CacheMethod::kInfini || layer.out.matrix.in() > queries;
+  const int64_t width = has_reads ? 2 * queries : queries;
+  float* attended = workspace_.Get(Workspace::kAttended, n_, width);
+  std::vector<TwoLevelCache::Step> steps;
+  int64_t row = 0;
+  for (const SequenceTokens& sequence : sequences) {
+    const auto tokens = static_cast<int64_t>(sequence.tokens.size());
+    steps.push_back({.cache = sequence.cache,
+                     .block = {.tokens = tokens,
+                               .q = heads.q + row * queries,
+                               .k = heads.k + row * keys,
+                               .v = heads.v + row * keys,
+                               .local = attended + row * width,
+                               .local_stride = width,
+                               .reads = has_reads ? attended + row * width + queries : nullptr,
+                               .reads_stride = width}});
+    row += tokens;
+  }
+  TC_RETURN_IF_ERROR(TwoLevelCache::AdvanceAll(static_cast<int64_t>(index), steps, workspace_.cache()));
+  ApplyGates(layer, normed, attended, width);
   Product(layer.out, attended, width, x, /*add=*/true);
   return OkStatus();
 }

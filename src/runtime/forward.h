@@ -51,6 +51,11 @@ class ForwardPass {
   void Embed(std::span<const SequenceTokens> sequences);
   void Norm(const NormWeights& norm, const float* x, int64_t first, int64_t count, float* y);
   Status Attention(size_t layer, std::span<const SequenceTokens> sequences);
+  struct Heads {
+    float *q, *k, *v;  // [n, H D], [n, G D], [n, G D]
+  };
+  void ProjectHeads(const LayerWeights& layer, const float* normed, const Heads& heads);
+  void ApplyGates(const LayerWeights& layer, const float* normed, float* attended, int64_t width);
   void FeedForward(const LayerWeights& layer);
   // y = W x + b for n_ rows; with `add`, y += W x + b.
   void Product(const LinearWeights& linear, const float* x, int64_t x_stride, float* y, bool add);
