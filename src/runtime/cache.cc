@@ -30,9 +30,10 @@ struct Table {
   RopeRows Rows() const { return {.cos = cos.data(), .sin = sin.data()}; }
 };
 
-// The tables of one step of AdvanceAll.
+// The tables of one step of AdvanceAll, and what they were made for: kept alive, so that no other spec can come to stand where
+// it stood and be taken for it.
 struct StepTables {
-  const CacheSpec* spec = nullptr;
+  std::shared_ptr<const CacheSpec> spec;
   Table block, sink_query, past;
 };
 
@@ -52,9 +53,10 @@ std::vector<int64_t> Consecutive(int64_t first, int64_t count) {
 }
 
 // The tables that a block at `position` needs.
-void FillTables(const CacheSpec& spec, int64_t position, int64_t tokens, StepTables& tables) {
+void FillTables(const std::shared_ptr<const CacheSpec>& shared, int64_t position, int64_t tokens, StepTables& tables) {
+  const CacheSpec& spec = *shared;
   if (!spec.config.rope.enabled) return;
-  const bool same = tables.spec == &spec;
+  const bool same = tables.spec == shared;
   const CacheConfig& cache = spec.config.cache;
   Fill(spec, same, Consecutive(position, tokens), tables.block);
   if (spec.Sinks() > 0) {
@@ -67,7 +69,7 @@ void FillTables(const CacheSpec& spec, int64_t position, int64_t tokens, StepTab
     const int64_t past = std::min(position, cache.window);
     Fill(spec, same, Consecutive(position - past, tokens == 1 ? std::min<int64_t>(past, 1) : past), tables.past);
   }
-  tables.spec = &spec;
+  tables.spec = shared;
 }
 
 Status CheckBlock(const CacheSpec& spec, int64_t layer, const CacheBlock& block) {
@@ -112,15 +114,15 @@ LayerArrays& WritableArrays(const CacheSpec& spec, int64_t tokens, TwoLevelCache
 class Items {
  public:
   // Throws std::bad_alloc.
-  void Add(const CacheSpec& spec, int64_t layer, const CacheBlock& block, StepTables& tables,
-           TwoLevelCache::Impl::Layer& state) {
-    FillTables(spec, state.position, block.tokens, tables);
-    blocks_.push_back(std::make_unique<CacheBlock>(WithStrides(spec, block)));
+  void Add(TwoLevelCache::Impl& cache, int64_t layer, const CacheBlock& block, StepTables& tables) {
+    const CacheSpec& spec = *cache.spec;
+    TwoLevelCache::Impl::Layer& state = cache.layers[static_cast<size_t>(layer)];
+    FillTables(cache.spec, state.position, block.tokens, tables);
     const bool rotates = spec.config.rope.enabled;
     steps_.push_back({.spec = spec,
                       .memory = spec.memories[static_cast<size_t>(layer)],
                       .arrays = WritableArrays(spec, block.tokens, state),
-                      .block = *blocks_.back(),
+                      .block = WithStrides(spec, block),
                       .head = 0,
                       .position = state.position,
                       .rope = rotates ? tables.block.Rows() : RopeRows(),
@@ -159,9 +161,8 @@ class Items {
     return head;
   }
 
-  std::vector<std::unique_ptr<CacheBlock>> blocks_;  // with strides
-  std::vector<HeadBlock> steps_;                     // head 0 of each
-  std::vector<int64_t> first_ = {0};                 // item of each step, and of none
+  std::vector<HeadBlock> steps_;      // head 0 of each
+  std::vector<int64_t> first_ = {0};  // item of each step, and of none
 };
 
 Status OutOfMemory(const char* what) {
@@ -221,9 +222,7 @@ Status TwoLevelCache::AdvanceAll(int64_t layer, std::span<const Step> steps, Cac
   Items items;
   try {
     for (size_t i = 0; i < steps.size(); ++i) {
-      Impl& cache = *steps[i].cache->impl_;
-      items.Add(*cache.spec, layer, steps[i].block, workspace.impl_->Tables(i),
-                cache.layers[static_cast<size_t>(layer)]);
+      items.Add(*steps[i].cache->impl_, layer, steps[i].block, workspace.impl_->Tables(i));
     }
   } catch (const std::bad_alloc&) {
     return OutOfMemory("a longer text (method full keeps all of it)");
@@ -272,7 +271,7 @@ Status TwoLevelCache::Load(const std::string& path) {
                       runtime::StateReader::Open(
                           path, {.kind = runtime::StateKind::kCache, .config = impl_->Fingerprint(), .model = 0}));
   TC_RETURN_IF_ERROR(impl_->Get(reader));
-  return reader.left() == 0 ? OkStatus() : Corrupt(fmt::format("{}: is longer than what it holds", path));
+  return reader.ExpectEnd();
 }
 
 std::span<const float> TwoLevelCache::MemoryOf(int64_t layer, int64_t head, int64_t timescale, int64_t slot) const {

@@ -16,12 +16,12 @@ struct HeadBlock {
   const CacheSpec& spec;
   const MemorySpec& memory;
   LayerArrays& arrays;
-  const CacheBlock& block;  // with strides filled in
-  int64_t head;             // g
-  int64_t position;         // of the block's first token
-  RopeRows rope;            // for the block's tokens
-  RopeRows sink_query;      // streaming_llm: for the block's queries as the sinks see them
-  RopeRows past;            // memory_rope false: for the tokens of the window, oldest first
+  CacheBlock block;     // with strides filled in
+  int64_t head;         // g
+  int64_t position;     // of the block's first token
+  RopeRows rope;        // for the block's tokens
+  RopeRows sink_query;  // streaming_llm: for the block's queries as the sinks see them
+  RopeRows past;        // memory_rope false: for the tokens of the window, oldest first
 };
 
 // Appends, attends, reads; the arrays move on.

@@ -45,7 +45,6 @@ Status CheckSize(const char* name, const std::vector<float>& values, int64_t siz
   return InvalidArgument(fmt::format("{} has {} numbers; this cache needs {}", name, values.size(), size));
 }
 
-double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 double LogSigmoid(double x) { return -std::log1p(std::exp(-x)); }
 
 Result<MemorySpec> MakeMemorySpec(const CacheSpec& spec, const MemoryParameters& p) {
@@ -65,7 +64,7 @@ Result<MemorySpec> MakeMemorySpec(const CacheSpec& spec, const MemoryParameters&
   MemorySpec memory{.present = true};
   memory.log_lambda = fill(p.lambda_logit, tc.lambda_init, tc.slow_lambda_init, LogSigmoid,
                            [](double lambda) { return std::log(lambda); });
-  memory.eta = fill(p.eta_logit, tc.eta_init, tc.slow_eta_init, Sigmoid, [](double eta) { return eta; });
+  memory.eta = fill(p.eta_logit, tc.eta_init, tc.slow_eta_init, Sigmoid<double>, [](double eta) { return eta; });
   if (tc.slots > 1) {
     TC_RETURN_IF_ERROR(CheckSize("slot_keys", p.slot_keys, spec.G() * tc.slots * spec.D()));
     memory.slot_keys = p.slot_keys;

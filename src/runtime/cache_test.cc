@@ -297,6 +297,28 @@ TEST(TwoLevelCache, ManyAdvanceAtOnceAsEachAlone) {
   EXPECT_EQ(local_y, by.local);
 }
 
+// A workspace keeps the last rotations. Caches come and go, some at the same place in memory.
+TEST(TwoLevelCache, AWorkspaceTakesNoCacheForAnother) {
+  const Sequence s(8);
+  const auto run = [&](double theta, CacheWorkspace& workspace) {
+    TwoLevelCacheConfig config = Config(CacheMethod::kWindow);
+    config.rope.theta = theta;
+    TwoLevelCache cache = Make(config);
+    Rows local(s.q.size());
+    EXPECT_TRUE(cache
+                    .Advance(0, {.tokens = 8, .q = s.q.data(), .k = s.k.data(), .v = s.v.data(), .local = local.data()},
+                             workspace)
+                    .ok());
+    return local;
+  };
+  CacheWorkspace shared;
+  for (const double theta : {10000.0, 50.0, 10000.0, 3.0}) {
+    CacheWorkspace fresh;
+    const Rows expected = run(theta, fresh);
+    EXPECT_EQ(run(theta, shared), expected) << theta;
+  }
+}
+
 TEST(TwoLevelCache, ShowsItsMatrices) {
   const Sequence s(6);
   TwoLevelCache cache = Make(Config(CacheMethod::kTensorCache));

@@ -32,8 +32,6 @@ void AddBias(const std::vector<float>& bias, int64_t n, int64_t begin, int64_t e
   }
 }
 
-float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
-
 }  // namespace
 
 Workspace::Workspace(ThreadPool& pool)

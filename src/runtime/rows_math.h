@@ -1,10 +1,15 @@
-// Small functions of one row of numbers.
+// Small functions of numbers and of rows of them.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
 namespace tensorcache::runtime {
+
+template <class Real>
+Real Sigmoid(Real x) {
+  return 1 / (1 + std::exp(-x));
+}
 
 inline float Dot(const float* a, const float* b, int64_t n) {
   float sum = 0;

@@ -274,7 +274,7 @@ Result<Session> Session::Restore(std::shared_ptr<const Model> model, const std::
   impl.logits.resize(static_cast<size_t>(impl.model->config().vocab_size));
   TC_RETURN_IF_ERROR(reader.Get(std::as_writable_bytes(std::span(impl.logits))));
   TC_RETURN_IF_ERROR(impl.cache.impl_->Get(reader));
-  if (reader.left() != 0) return Corrupt(fmt::format("{}: is longer than what it holds", path));
+  TC_RETURN_IF_ERROR(reader.ExpectEnd());
   if (session.position() == 0) impl.logits.clear();
   return session;
 }

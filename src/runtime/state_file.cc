@@ -96,6 +96,10 @@ Status StateReader::Get(std::span<std::byte> bytes) {
   return OkStatus();
 }
 
+Status StateReader::ExpectEnd() const {
+  return left() == 0 ? OkStatus() : Corrupt(fmt::format("{}: is longer than what it holds", path_));
+}
+
 Result<std::span<const std::byte>> StateReader::Take(int64_t bytes) {
   if (bytes < 0 || bytes > left()) return Corrupt(fmt::format("{}: is shorter than what it says it holds", path_));
   const std::span<const std::byte> taken = content_.first(static_cast<size_t>(bytes));

@@ -46,6 +46,8 @@ class StateReader {
   Status Get(int64_t* value) { return Get(std::as_writable_bytes(std::span(value, 1))); }
   // The next bytes in place; valid as long as the reader.
   Result<std::span<const std::byte>> Take(int64_t bytes);
+  // kCorrupt if bytes are left.
+  Status ExpectEnd() const;
   int64_t left() const { return static_cast<int64_t>(content_.size()); }
   const std::string& path() const { return path_; }
 

@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include "runtime/rows_math.h"
 
 namespace tensorcache::runtime {
 namespace {
-
-float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 
 class Loader {
  public:
