@@ -269,15 +269,7 @@ TEST_F(TinyStories, GivesTheKnownTokens) {
        {80,  71, 189,  91,   295,  158,  58,   244,  59,   129,  61,   114,  345,  375,  430,  383,
         121, 67, 1643, 1144, 1155, 1155, 1155, 1155, 1155, 1155, 1155, 1155, 1155, 1155, 1155, 1155}},
   };
-  for (const auto& [text, tokens] : texts) {
-    EXPECT_EQ(EncodeOrFail(*tokenizer_, text), tokens) << text;
-    EXPECT_EQ(DecodeOrFail(*tokenizer_, tokens), text);
-    StreamDecoder stream(tokenizer_);
-    std::string streamed;
-    for (const int32_t token : tokens) ASSERT_TRUE(stream.Push(token, &streamed).ok());
-    stream.Finish(&streamed);
-    EXPECT_EQ(streamed, text);
-  }
+  for (const auto& [text, tokens] : texts) ExpectBothWays(tokenizer_, text, tokens);
   const Tokens unknown = {80, 295, 58, 0, 80, 557, 0, 1032};
   EXPECT_EQ(EncodeOrFail(*tokenizer_, "caf\u00E9 na\u00EFve"), unknown);
   EXPECT_EQ(DecodeOrFail(*tokenizer_, unknown), "caf<unk> na<unk>ve");

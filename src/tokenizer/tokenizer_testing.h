@@ -62,4 +62,16 @@ inline std::string MessageOf(const Status& status) {
   return status.message();
 }
 
+// `text` is encoded as `tokens`, and they are decoded as it, at once and one by one.
+inline void ExpectBothWays(const std::shared_ptr<const Tokenizer>& tokenizer, const std::string& text,
+                           const std::vector<int32_t>& tokens) {
+  EXPECT_EQ(EncodeOrFail(*tokenizer, text), tokens) << text;
+  EXPECT_EQ(DecodeOrFail(*tokenizer, tokens), text);
+  StreamDecoder stream(tokenizer);
+  std::string streamed;
+  for (const int32_t token : tokens) ASSERT_TRUE(stream.Push(token, &streamed).ok());
+  stream.Finish(&streamed);
+  EXPECT_EQ(streamed, text);
+}
+
 }  // namespace tensorcache::tokenizer

@@ -75,15 +75,7 @@ class Vectors : public ::testing::TestWithParam<Published> {
 TEST_P(Vectors, AreMet) {
   const std::vector<Vector> vectors = ReadVectors(GetParam().vectors);
   ASSERT_EQ(vectors.size(), 46);
-  for (const auto& [text, tokens] : vectors) {
-    EXPECT_EQ(EncodeOrFail(*tokenizer_, text), tokens) << text;
-    EXPECT_EQ(DecodeOrFail(*tokenizer_, tokens), text);
-    StreamDecoder stream(tokenizer_);
-    std::string streamed;
-    for (const int32_t token : tokens) ASSERT_TRUE(stream.Push(token, &streamed).ok());
-    stream.Finish(&streamed);
-    EXPECT_EQ(streamed, text);
-  }
+  for (const auto& [text, tokens] : vectors) ExpectBothWays(tokenizer_, text, tokens);
 }
 
 TEST_P(Vectors, SpecialTokensAndSizes) {
