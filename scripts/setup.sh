@@ -3,7 +3,7 @@
 #
 #   scripts/setup.sh [--tests] [--no-torch]
 #
-#   --tests      also what only the tests need (clang with libFuzzer)
+#   --tests      also what only the tests need (clang with libFuzzer, chromium to look at the report)
 #   --no-torch   leave LibTorch out, for presets without the train half
 #
 # Run it as often as you like: what is there is neither fetched nor installed again. LibTorch is taken from the first of
@@ -65,6 +65,7 @@ missing_packages() {
   if $want_tests; then
     command -v clang++-19 >/dev/null || echo clang-19
     installed libclang-rt-19-dev || echo libclang-rt-19-dev
+    command -v chromium >/dev/null || echo chromium
   fi
 }
 

@@ -39,6 +39,9 @@ class CliTest : public ::testing::Test {
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, ReadAll(out), ReadAll(err)};
   }
 
+  // An experiment of a moment.
+  std::string Capacity() const { return "reproduce capacity --quick --out '" + (folder_ / "out").string() + "'"; }
+
   // One line, in the program's voice.
   static void ExpectError(const Outcome& outcome, int exit_status, const std::string& message) {
     EXPECT_EQ(outcome.exit_status, exit_status);
@@ -56,7 +59,7 @@ TEST_F(CliTest, HelpListsTheCommands) {
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_status, 0);
     EXPECT_EQ(outcome.err, "");
-    for (const char* command : {"demo", "bench", "reproduce"}) {
+    for (const char* command : {"demo", "bench", "reproduce", "report"}) {
       EXPECT_NE(outcome.out.find(command), std::string::npos) << command;
     }
   }
@@ -84,61 +87,72 @@ TEST_F(CliTest, MistakesNameTheNearestAndExitWith2) {
 }
 
 TEST_F(CliTest, BadValuesExitWith2) {
-  ExpectError(Run("reproduce capacity --seeds 0"), 2, "--seeds");
   ExpectError(Run("reproduce capacity --seeds -1"), 2, "--seeds");
   ExpectError(Run("reproduce capacity --seeds 1,,2"), 2, "--seeds");
   ExpectError(Run("reproduce capacity --seeds"), 2, "--seeds");
   ExpectError(Run("reproduce capacity extra"), 2, "'extra'");
+  ExpectError(Run("reproduce"), 2, "which experiment?");
+  ExpectError(Run("reproduce capacity --quick --full"), 2, "--quick and --full");
+  ExpectError(Run("reproduce all --json x.json"), 2, "--json");
   ExpectError(Run("bench kernels --seconds nan"), 2, "--seconds");
   ExpectError(Run("bench kernels --seconds soon"), 2, "--seconds");
 }
 
 TEST_F(CliTest, UnwritableFilesExitWith1) {
-  ExpectError(Run("reproduce capacity --seeds 1 --json '" + (folder_ / "no/such/file").string() + "'"), 1, "no folder");
-  ExpectError(Run("reproduce capacity --seeds 1 --json '" + folder_.string() + "'"), 1, "folder");
-  ExpectError(Run("reproduce capacity --seeds 1 --json /dev/null/x"), 1, "/dev/null");
+  ExpectError(Run(Capacity() + " --seeds 1 --json '" + (folder_ / "no/such/file").string() + "'"), 1, "no folder");
+  ExpectError(Run(Capacity() + " --seeds 1 --json '" + folder_.string() + "'"), 1, "folder");
+  ExpectError(Run(Capacity() + " --seeds 1 --json /dev/null/x"), 1, "/dev/null");
 }
 
-TEST_F(CliTest, CapacityWritesTwelveRows) {
+TEST_F(CliTest, CapacityWritesItsTable) {
   const auto file = folder_ / "capacity.json";
-  const Outcome outcome = Run("reproduce capacity --seeds 2 --json '" + file.string() + "'");
+  const Outcome outcome = Run(Capacity() + " --seeds 1,2 --json '" + file.string() + "'");
   ASSERT_EQ(outcome.exit_status, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
-  EXPECT_NE(outcome.out.find("79.0 +- 18.2"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("[79.0+-18.2]"), std::string::npos) << outcome.out;
+  for (const char c : outcome.out) ASSERT_LT(static_cast<unsigned char>(c), 0x80);  // the locale is C
 
   const auto json = nlohmann::json::parse(ReadAll(file));
-  EXPECT_EQ(json["seeds"], (std::vector<int>{0, 1}));
-  ASSERT_EQ(json["rows"].size(), 12u);
-  for (const auto& row : json["rows"]) {
-    ASSERT_EQ(row.size(), 6u) << row;
-    EXPECT_GT(row["mean"].get<double>(), 1) << row;
-    EXPECT_GE(row["std"].get<double>(), 0) << row;
-    if (row["dim"] == 64 && row["regime"] == "random") {
-      EXPECT_EQ(row["paper_mean"], 79.0);
-      EXPECT_EQ(row["paper_std"], 18.2);
-    }
+  EXPECT_EQ(json["experiment"], "capacity");
+  EXPECT_EQ(json["made"]["seeds"], (std::vector<int>{1, 2}));
+  EXPECT_EQ(json["made"]["command"], "tensorcache reproduce capacity --quick --seeds 1,2");
+  const auto& rows = json["tables"][0]["rows"];
+  ASSERT_EQ(rows.size(), 4u);
+  for (const auto& row : rows) {
+    ASSERT_EQ(row["cells"].size(), 6u) << row;
+    EXPECT_GT(row["cells"][0]["value"].get<double>(), 1) << row;
+    EXPECT_GE(row["cells"][0]["std"].get<double>(), 0) << row;
   }
+  EXPECT_EQ(rows[2]["label"], "64");
+  EXPECT_EQ(rows[2]["cells"][2]["paper"], 79.0);
+  EXPECT_EQ(rows[2]["cells"][2]["paper_std"], 18.2);
+  EXPECT_EQ(ReadAll(file), ReadAll(folder_ / "out/capacity.json"));
+}
+
+TEST_F(CliTest, WhatWasMeasuredIsNotMeasuredAgainUnlessAsked) {
+  ASSERT_EQ(Run(Capacity() + " --seeds 1,2").exit_status, 0);
+  const std::string first = ReadAll(folder_ / "out/capacity.json");
+  ASSERT_EQ(Run(Capacity() + " --seeds 1,2").exit_status, 0);
+  EXPECT_EQ(ReadAll(folder_ / "out/capacity.json"), first);  // its time too
+  ASSERT_EQ(Run(Capacity() + " --seeds 1,2 --again").exit_status, 0);
+  EXPECT_NE(ReadAll(folder_ / "out/capacity.json"), first);
+  ASSERT_EQ(Run(Capacity() + " --seeds 3").exit_status, 0);
+  EXPECT_NE(ReadAll(folder_ / "out/capacity.json").find("--seeds 3"), std::string::npos);
 }
 
 TEST_F(CliTest, JsonGoesThroughLinksAndDevices) {
   const auto file = folder_ / "file.json", link = folder_ / "link.json";
   std::ofstream(file) << "old";
   std::filesystem::create_symlink(file, link);
-  ASSERT_EQ(Run("reproduce capacity --seeds 1 --json '" + link.string() + "'").exit_status, 0);
+  ASSERT_EQ(Run(Capacity() + " --seeds 1 --json '" + link.string() + "'").exit_status, 0);
   EXPECT_TRUE(std::filesystem::is_symlink(link));
-  EXPECT_EQ(nlohmann::json::parse(ReadAll(file))["rows"].size(), 12u);
+  EXPECT_EQ(nlohmann::json::parse(ReadAll(file))["experiment"], "capacity");
 
-  const Outcome outcome = Run("reproduce capacity --seeds 1 --json /dev/stdout");
+  const Outcome outcome = Run(Capacity() + " --seeds 1 --json /dev/stdout");
   ASSERT_EQ(outcome.exit_status, 0) << outcome.err;
   EXPECT_TRUE(std::filesystem::is_symlink("/dev/stdout"));
-  EXPECT_EQ(nlohmann::json::parse(outcome.out.substr(outcome.out.find('{')))["rows"].size(), 12u);
-}
-
-TEST_F(CliTest, DemoKeepsToAsciiUnlessTheLocaleIsUtf8) {
-  const Outcome ascii = Run("demo");
-  EXPECT_EQ(ascii.exit_status, 0) << ascii.err;
-  for (const char c : ascii.out) ASSERT_LT(static_cast<unsigned char>(c), 0x80);
-  EXPECT_NE(Run("demo", "LC_ALL=C.UTF-8").out.find("█"), std::string::npos);
+  const size_t begin = outcome.out.find('{'), end = outcome.out.rfind('}');
+  EXPECT_EQ(nlohmann::json::parse(outcome.out.substr(begin, end + 1 - begin))["experiment"], "capacity");
 }
 
 TEST_F(CliTest, FullStandardOutputIsAnError) {

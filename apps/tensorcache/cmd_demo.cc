@@ -1,140 +1,290 @@
-// tensorcache demo: the capacity experiment, drawn.
+// tensorcache demo: three models learn to remember, one of them reads a million tokens, and a page shows it all.
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <array>
+#include <chrono>
 #include <cmath>
+#include <thread>
 
+#include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/command.h"
+#include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/program.h"
+#include "apps/tensorcache/result_text.h"
+#include "apps/tensorcache/stop_signal.h"
 #include "apps/tensorcache/terminal.h"
-#include "experiments/capacity.h"
+#include "core/config.h"
+#include "core/rng.h"
+#include "experiments/methods.h"
+#include "experiments/recall_runs.h"
+#include "experiments/report/page.h"
+#include "tensorcache/session.h"
 
 namespace tensorcache::cli {
 namespace {
 
-using experiments::CapacityRegime;
-using experiments::kCapacityDims;
-using experiments::kCapacityRegimes;
+using experiments::ContextLabel;
+using experiments::ExperimentOptions;
+using experiments::ExperimentResult;
+using experiments::Lab;
+using experiments::MeasureContext;
+using experiments::MethodTitle;
+using experiments::RecallRun;
+using Clock = std::chrono::steady_clock;
 
-constexpr int kSeeds = 20;
-constexpr int64_t kChartDim = 64;
-constexpr int kChartColumns = 72;
-constexpr int kWritesPerColumn = 2;
-constexpr int kChartRows = 12;
-constexpr double kChartTop = 1.2;
+constexpr std::array kMethods = {CacheMethod::kFull, CacheMethod::kWindow, CacheMethod::kTensorCache};
+constexpr std::array<int64_t, 4> kGaps = {24, 48, 96, 192};
+constexpr int64_t kTrainedGap = 24;
+constexpr int64_t kWindow = 12;
+constexpr uint64_t kSeed = 1337;
+constexpr int64_t kStreamed = 1'000'000;
 
-struct Glyphs {
-  std::array<const char*, 3> curve;  // one per regime
-  const char* threshold;
-  const char* axis;
-  const char* corner;
-  const char* floor;
-  const char* bar;
-  const char* mark;
+double Seconds(Clock::time_point since) { return std::chrono::duration<double>(Clock::now() - since).count(); }
+
+RecallRun DemoRun(CacheMethod method) {
+  RecallRun run = experiments::GapRun(method, kTrainedGap);
+  run.changes.insert(run.changes.end(), {"train.steps=140", "train.batch_size=16"});
+  return run;
+}
+
+// Thousands with blanks: 1 000 000.
+std::string Grouped(int64_t number) {
+  std::string text = std::to_string(number);
+  for (auto i = std::ssize(text) - 3; i > 0; i -= 3) text.insert(static_cast<size_t>(i), ",");
+  return text;
+}
+
+class Demo {
+ public:
+  Demo(const ExperimentOptions& options, const std::string& folder) : options_(options), folder_(folder) {}
+  Status Run();
+
+ private:
+  Status Train();
+  Status Compare();
+  Status StreamMillion();
+  Status Ask();
+  Status Report();
+  MeasureContext Context() const { return {.options = options_, .lab = *lab_, .progress = {}}; }
+
+  const ExperimentOptions& options_;
+  const std::string& folder_;
+  const Clock::time_point start_ = Clock::now();
+  std::unique_ptr<Lab> lab_;
+  std::shared_ptr<const Model> models_[kMethods.size()];
+  ExperimentResult result_;
 };
 
-const Glyphs& TerminalGlyphs() {
-  static constexpr Glyphs kUnicode = {{"●", "▲", "■"}, "┈", "│", "└", "─", "█", "◆"};
-  static constexpr Glyphs kAscii = {{"o", "+", "x"}, "-", "|", "+", "-", "#", "*"};
-  return Utf8Terminal() ? kUnicode : kAscii;
-}
-
-const char* Describe(CapacityRegime regime) {
-  switch (regime) {
-    case CapacityRegime::kOrthoPrefix: return "orthogonal: the first D keys do not overlap at all";
-    case CapacityRegime::kRandom: return "random: keys point anywhere";
-    case CapacityRegime::kDecayed: return "decayed: random keys, and the memory fades by 0.5 % a write";
+Status Demo::Train() {
+  fmt::print(
+      "A transformer's key-value cache grows with every token. A window of the last {} tokens does not, but forgets. Tensor\n"
+      "Cache keeps the window, and adds every pair that leaves it to one small matrix per head: A <- lambda A + eta k^T v.\n\n"
+      "1. Three models of 0.8 million parameters learn a game: remember that a key was stored with a value, read {} tokens\n"
+      "   of noise, and say the value when asked. The window is half as long as the noise.\n\n",
+      kWindow, kTrainedGap);
+  std::fflush(stdout);
+  Progress progress;
+  experiments::LabOptions lab_options{.folder = folder_,
+                                      .program = TrainProgramPath(),
+                                      .jobs = std::max(1, std::min(3, static_cast<int>(std::thread::hardware_concurrency()))),
+                                      .threads = 1,
+                                      .stop = StopOnSignals(),
+                                      .progress = [&](const experiments::LabProgress& now) {
+                                        progress.ShowPart(now.work, now.running);
+                                      }};
+  TC_ASSIGN_OR_RETURN(lab_, Lab::Open(lab_options));
+  std::vector<experiments::TrainJob> jobs;
+  for (const CacheMethod method : kMethods) {
+    TC_RETURN_IF_ERROR(experiments::AddRecallJobs(options_, DemoRun(method), {kSeed}, &jobs));
+    jobs.back().name = MethodTitle(method);
   }
-  return "";
-}
-
-// Mean error of the oldest item after 1, 2, ... writes.
-std::vector<double> MeanErrors(CapacityRegime regime, int writes) {
-  std::vector<double> errors(static_cast<size_t>(writes), 0.0);
-  for (uint64_t seed = 0; seed < kSeeds; ++seed) {
-    experiments::CapacityTrial trial(kChartDim, regime, seed);
-    for (double& error : errors) error += trial.WriteNext() / kSeeds;
-  }
-  return errors;
-}
-
-void PrintChart() {
-  const Glyphs& glyphs = TerminalGlyphs();
-  // (row, column), row 0 on top.
-  std::vector<std::vector<const char*>> canvas(kChartRows, std::vector<const char*>(kChartColumns, " "));
-  const auto row_of = [](double error) {
-    return kChartRows - 1 - static_cast<int>(std::min(error, kChartTop - 1e-9) / kChartTop * kChartRows);
-  };
-  for (auto& cell : canvas[static_cast<size_t>(row_of(1.0))]) cell = glyphs.threshold;
-  for (size_t i = 0; i < kCapacityRegimes.size(); ++i) {
-    const auto errors = MeanErrors(kCapacityRegimes[i], kChartColumns * kWritesPerColumn);
-    for (size_t column = 0; column < kChartColumns; ++column) {
-      const double error = errors[(column + 1) * kWritesPerColumn - 1];
-      if (error >= kChartTop) break;
-      canvas[static_cast<size_t>(row_of(error))][column] = glyphs.curve[i];
+  TC_RETURN_IF_ERROR(lab_->Train(jobs));
+  progress.Clear();
+  for (size_t m = 0; m < kMethods.size(); ++m) {
+    TC_ASSIGN_OR_RETURN(const experiments::TrainedRun run, lab_->Find(jobs[m]));
+    fmt::print("   {:<13} {} steps, {} of one thread, loss {:.3f}\n", MethodTitle(kMethods[m]), run.record.steps,
+               Duration(run.record.seconds), run.record.loss);
+    TC_ASSIGN_OR_RETURN(models_[m], Model::Load(run.folder));
+    result_.runs.push_back(run.record);
+    if (kMethods[m] == CacheMethod::kTensorCache) {
+      result_.tables.push_back(experiments::LearnedTable("learned", "What Tensor Cache learned", {run}));
     }
   }
-  for (int row = 0; row < kChartRows; ++row) {
-    const bool threshold = row == row_of(1.0);
-    fmt::print("  {:>4} {}", threshold ? "1.0" : row == kChartRows - 1 ? "0" : "", glyphs.axis);
-    for (const char* cell : canvas[static_cast<size_t>(row)]) fmt::print("{}", cell);
-    fmt::print("{}\n", threshold ? " lost" : "");
-  }
-  fmt::print("       {}", glyphs.corner);
-  for (int column = 0; column < kChartColumns; ++column) fmt::print("{}", glyphs.floor);
-  fmt::print(" {} writes\n\n", kChartColumns * kWritesPerColumn);
-  for (size_t i = 0; i < kCapacityRegimes.size(); ++i) {
-    fmt::print("       {} {}\n", glyphs.curve[i], Describe(kCapacityRegimes[i]));
-  }
+  return OkStatus();
 }
 
-void PrintBars() {
-  const Glyphs& glyphs = TerminalGlyphs();
-  constexpr double kWritesPerCell = 5;
-  std::vector<uint64_t> seeds(kSeeds);
-  for (size_t i = 0; i < seeds.size(); ++i) seeds[i] = i;
-  for (const int64_t dim : kCapacityDims) {
-    for (const CapacityRegime regime : kCapacityRegimes) {
-      const auto row = experiments::MeasureCapacityRow(dim, regime, seeds);
-      const int length = static_cast<int>(std::lround(row.mean / kWritesPerCell));
-      const int mark = static_cast<int>(std::lround(row.paper_mean / kWritesPerCell));
-      fmt::print("  {:<6} {:<13}", regime == kCapacityRegimes[0] ? fmt::format("D={}", dim) : "",
-                 experiments::CapacityRegimeName(regime));
-      for (int i = 1; i <= std::max(length, mark); ++i) {
-        fmt::print("{}", i == mark ? glyphs.mark : i <= length ? glyphs.bar : " ");
-      }
-      fmt::print(" {:.0f}\n", row.mean);
-    }
+Status Demo::Compare() {
+  experiments::Table table{.id = "accuracy", .title = "Right answers, streaming token by token", .row_title = "Noise between"};
+  experiments::Figure figure{.id = "accuracy_by_gap",
+                             .title = "Recall against gap",
+                             .note = "Trained with 24 tokens of noise, asked with up to eight times as many.",
+                             .x = {.title = "noise between store and query", .unit = "tokens", .log = true},
+                             .y = {.title = "right answers", .min = 0, .max = 1.05},
+                             .guides = {{.x = 24.0, .label = "trained"}, {.y = 1.0 / 16, .label = "chance"}}};
+  for (const CacheMethod method : kMethods) {
+    table.columns.push_back({.title = MethodTitle(method)});
+    figure.series.push_back({.name = MethodTitle(method), .method = std::string(NameOf(method))});
   }
+  for (const CacheMethod method : kMethods) {
+    table.columns.push_back({.title = MethodTitle(method), .group = "state", .unit = "kB", .digits = 0});
+  }
+  for (const int64_t gap : kGaps) {
+    experiments::Row row{.label = fmt::format("{} tokens", gap)};
+    std::vector<experiments::Cell> states;
+    for (size_t m = 0; m < kMethods.size(); ++m) {
+      TC_ASSIGN_OR_RETURN(const experiments::RecallScore score,
+                          experiments::StreamRecall(models_[m], {.task = {.gap = gap}, .rows = 64, .seed = kSeed + 1}));
+      row.cells.push_back(experiments::Measured(score.accuracy));
+      states.push_back(experiments::Measured(static_cast<double>(score.state_bytes) / experiments::kKilobyte));
+      figure.series[m].points.push_back({.x = static_cast<double>(gap), .y = score.accuracy});
+    }
+    row.cells.insert(row.cells.end(), states.begin(), states.end());
+    table.rows.push_back(std::move(row));
+  }
+  fmt::print("\n2. {}\n", TableText(table));
+  std::fflush(stdout);
+  result_.figures.push_back(std::move(figure));
+  result_.tables.insert(result_.tables.begin(), std::move(table));
+  return OkStatus();
+}
+
+// The game without end: episodes of the trained gap, one after the other, through one session.
+Status Demo::StreamMillion() {
+  fmt::print("3. Tensor Cache plays on without a break, {} tokens in one session:\n\n", Grouped(kStreamed));
+  fmt::print("       tokens read      tokens/s        state   right answers   Full KV would keep\n");
+  const std::shared_ptr<const Model>& model = models_[2];
+  data::RecallConfig task{.gap = kTrainedGap, .lead = 0};
+  TC_ASSIGN_OR_RETURN(const auto source, data::MakeRecallSource(task, kSeed + 2));
+  TC_ASSIGN_OR_RETURN(Session session, Session::Create(model));
+  const auto vocabulary = static_cast<size_t>(model->config().vocab_size);
+  experiments::Figure figure{.id = "state_by_tokens",
+                             .title = "State while a million tokens go by",
+                             .note = "Full KV by formula, Tensor Cache as counted.",
+                             .x = {.title = "tokens read", .log = true},
+                             .y = {.title = "state of one sequence", .unit = "kB", .log = true},
+                             .series = {{.name = MethodTitle(CacheMethod::kFull), .method = "full"},
+                                        {.name = MethodTitle(CacheMethod::kTensorCache), .method = "tensor_cache"}}};
+  const ModelConfig& config = model->config();
+  const double full_token_kb = 2.0 * static_cast<double>(config.num_hidden_layers * config.hidden_size) * sizeof(float) /
+                               experiments::kKilobyte;
+  data::Batch batch;
+  std::vector<float> logits;
+  int64_t answers = 0, right = 0, next_line = 1000, last_position = 0;
+  auto last_time = Clock::now();
+  for (int64_t step = 0; session.position() < kStreamed; ++step) {
+    TC_RETURN_IF_ERROR(source->Fill(data::Split::kValid, step, 0, 1, &batch));
+    const int64_t tokens = std::min(batch.length, kStreamed - session.position());
+    logits.resize(static_cast<size_t>(tokens) * vocabulary);
+    TC_RETURN_IF_ERROR(session.PrefillLogits(std::span(batch.inputs).first(static_cast<size_t>(tokens)), logits));
+    for (size_t t = 0; t < static_cast<size_t>(tokens); ++t) {
+      if (batch.targets[t] < 0) continue;
+      const auto row = std::span(logits).subspan(t * vocabulary, vocabulary);
+      right += std::max_element(row.begin(), row.end()) - row.begin() == batch.targets[t];
+      ++answers;
+    }
+    if (session.position() < next_line && session.position() < kStreamed) continue;
+    const double state = static_cast<double>(session.memory().total()) / experiments::kKilobyte;
+    const auto read = static_cast<double>(session.position());
+    fmt::print("   {:>15} {:>13.0f} {:>9.0f} kB {:>13.2f} % {:>17.0f} kB\n", Grouped(session.position()),
+               static_cast<double>(session.position() - last_position) / Seconds(last_time), state,
+               100.0 * static_cast<double>(right) / static_cast<double>(std::max<int64_t>(1, answers)),
+               read * full_token_kb);
+    std::fflush(stdout);
+    figure.series[0].points.push_back({.x = read, .y = read * full_token_kb});
+    figure.series[1].points.push_back({.x = read, .y = state});
+    last_position = session.position();
+    last_time = Clock::now();
+    next_line = next_line < 100'000 ? next_line * 10 : next_line + 300'000;
+    answers = right = 0;
+  }
+  result_.figures.push_back(std::move(figure));
+  return OkStatus();
+}
+
+struct Guess {
+  int32_t token;
+  double probability;
+};
+
+Guess BestGuess(std::span<const float> logits) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - *best);
+  return {static_cast<int32_t>(best - logits.begin()), 1 / sum};
+}
+
+Status Demo::Ask() {
+  const data::RecallConfig task{};
+  const auto key = static_cast<int32_t>(task.FirstKey() + 7), value = static_cast<int32_t>(task.FirstValue() + 3);
+  constexpr int64_t kNoise = 60;
+  fmt::print("\n4. One question: STORE key7 = value3, then {} tokens of noise, five windows long. QUERY key7 ?\n\n", kNoise);
+  std::vector<int32_t> prompt = {data::kStoreToken, key, value, data::kGapToken};
+  Rng rng(kSeed);
+  for (int64_t i = 0; i < kNoise; ++i) {
+    prompt.push_back(static_cast<int32_t>(task.FirstFiller()) + static_cast<int32_t>(rng.Below(16)));
+  }
+  prompt.insert(prompt.end(), {data::kQueryToken, key, data::kAnswerToken});
+  for (size_t m = 0; m < kMethods.size(); ++m) {
+    TC_ASSIGN_OR_RETURN(Session session, Session::Create(models_[m]));
+    TC_RETURN_IF_ERROR(session.Prefill(prompt));
+    const Guess guess = BestGuess(session.logits());
+    const int64_t number = guess.token - task.FirstValue();
+    fmt::print("   {:<13} {} with {:.1f} %: {}\n", MethodTitle(kMethods[m]),
+               number >= 0 && number < task.values ? fmt::format("value{}", number) : "not a value",
+               100 * guess.probability, guess.token == value ? "right" : "wrong");
+  }
+  return OkStatus();
+}
+
+Status Demo::Report() {
+  const BuildInfo build = GetBuildInfo();
+  result_.experiment = "demo";
+  result_.title = "The demo";
+  result_.paper = "Section 4.3, in small";
+  result_.setup = "4 layers, 4 heads, width 128, window 12; 140 steps of 16 sequences. Three methods, one seed.";
+  result_.findings = {"Tensor Cache answers from a memory of constant size; the window alone is at chance; Full KV keeps "
+                      "every token."};
+  result_.made = {.version = build.version,
+                  .commit = build.commit,
+                  .build = build.build,
+                  .cpu = build.cpu,
+                  .threads = static_cast<int64_t>(std::thread::hardware_concurrency()),
+                  .command = "tensorcache demo",
+                  .budget = "quick",
+                  .seeds = {kSeed},
+                  .seconds = Seconds(start_)};
+  TC_RETURN_IF_ERROR(experiments::ValidateResult(result_));
+  TC_RETURN_IF_ERROR(WriteOutput(folder_ + "/demo.json", experiments::ResultToJson(result_)));
+  const std::string page = folder_ + "/report.html";
+  TC_RETURN_IF_ERROR(WriteOutput(page, experiments::report::PageHtml({result_})));
+  fmt::print(
+      "\n5. {} shows this with figures. It took {}.\n\n"
+      "Next: `tensorcache reproduce recall --quick`, the paper's table in small; `tensorcache train --help`.\n",
+      page, Duration(Seconds(start_)));
+  return OkStatus();
+}
+
+Status Demo::Run() {
+  TC_RETURN_IF_ERROR(Train());
+  TC_RETURN_IF_ERROR(Compare());
+  TC_RETURN_IF_ERROR(StreamMillion());
+  TC_RETURN_IF_ERROR(Ask());
+  return Report();
 }
 
 }  // namespace
 
 Status RunDemo(const CommandLine& line) {
-  CLI::App app("Fills a fixed-size memory and shows when it forgets. Takes about a second.");
+  std::string folder = "demo";
+  CLI::App app("Trains three small models to remember, streams a million tokens, draws a page. About three minutes on two cores.");
+  app.add_option("--out", folder, "Folder for the models and the page; models that are there are not trained again")
+      ->type_name("DIR")
+      ->capture_default_str();
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
   if (!go) return OkStatus();
-
-  fmt::print(
-      "A transformer's key-value cache grows with every token. Tensor Cache keeps exact attention over the last few\n"
-      "tokens only; a pair (key, value) that falls out of that window is added to one D x D matrix per head:\n\n"
-      "    write:  A <- A + k^T v          read:  r = q A\n\n"
-      "The matrix never grows. All pairs share its numbers, and reading with an old key returns the old value plus a\n"
-      "little of every other value whose key points in a similar direction. How many pairs fit?\n\n"
-      "Error of the oldest pair while more are written, D = {} ({} numbers of memory), mean of {} runs:\n\n",
-      kChartDim, kChartDim * kChartDim, kSeeds);
-  PrintChart();
-  fmt::print(
-      "\nAt an error of 1 the noise is as large as the value itself: the pair is lost. A bigger matrix holds more:\n"
-      "without fading, in proportion to D. Pairs held before the oldest is lost ({} runs; {} marks the paper's "
-      "figure):\n\n",
-      kSeeds, TerminalGlyphs().mark);
-  PrintBars();
-  fmt::print(
-      "\nFading loses the oldest pair sooner; in return the noise on the newest ones stops growing.\n"
-      "Next: `tensorcache reproduce capacity` for the table, `tensorcache bench kernels` for speed.\n");
-  return OkStatus();
+  const ExperimentOptions options;
+  return Demo(options, folder).Run();
 }
 
 }  // namespace tensorcache::cli

@@ -1,75 +1,271 @@
-// tensorcache reproduce: the paper's tables, one part per experiment.
+// tensorcache reproduce: the paper's tables and figures, made here.
 #include <fmt/core.h>
 
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/program.h"
+#include "apps/tensorcache/result_text.h"
+#include "apps/tensorcache/stop_signal.h"
 #include "apps/tensorcache/terminal.h"
-#include "experiments/capacity.h"
+#include "bench/driver.h"
+#include "core/config.h"
+#include "core/text.h"
+#include "experiments/experiment.h"
 
 namespace tensorcache::cli {
 namespace {
 
-using experiments::CapacityRow;
+using experiments::Experiment;
+using experiments::ExperimentOptions;
+using experiments::ExperimentResult;
+using experiments::Lab;
+using experiments::LabProgress;
+using experiments::TrainJob;
+using Clock = std::chrono::steady_clock;
 
-constexpr size_t kCellWidth = 15;
+double Seconds(Clock::time_point since) { return std::chrono::duration<double>(Clock::now() - since).count(); }
 
-void PrintCapacityHead(size_t seeds) {
-  fmt::print(
-      "Writes until the oldest item's relative error exceeds 1: here (mean and deviation over {} seed{}), "
-      "published\n\n",
-      seeds, seeds == 1 ? "" : "s");
-  fmt::print("     ");
-  for (const auto regime : experiments::kCapacityRegimes) {
-    fmt::print("  {:^{}}", experiments::CapacityRegimeName(regime), 2 * kCellWidth);
-  }
-  fmt::print("\n    D");
-  for (size_t i = 0; i < experiments::kCapacityRegimes.size(); ++i) {
-    fmt::print("  {}{}", PadLeft("here", kCellWidth), PadLeft("paper", kCellWidth));
-  }
-  fmt::print("\n");
-}
-
-Status RunCapacity(const CommandLine& line) {
-  std::string seeds_text = "5";
-  std::string json_path;
-  CLI::App app("Raw capacity of one memory head: how many key-value pairs fit into a D x D matrix?");
-  app.add_option("--seeds", seeds_text, "How many seeds, or a list of them: 5 or 1,2,3")->capture_default_str();
-  app.add_option("--json", json_path, "Also write the figures to FILE")->type_name("FILE");
-  TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
-  if (!go) return OkStatus();
-  TC_ASSIGN_OR_RETURN(const auto seeds, experiments::ParseSeeds(seeds_text));
-  TC_RETURN_IF_ERROR(CheckOutputPath(json_path));
-
-  PrintCapacityHead(seeds.size());
-  std::vector<CapacityRow> rows;
-  Progress progress(
-      static_cast<int>(experiments::kCapacityDims.size() * experiments::kCapacityRegimes.size() * seeds.size()));
-  int trials = 0;
-  for (const int64_t dim : experiments::kCapacityDims) {
-    std::string printed = fmt::format("{:>5}", dim);
-    for (const auto regime : experiments::kCapacityRegimes) {
-      const std::string what = fmt::format("D={} {}", dim, experiments::CapacityRegimeName(regime));
-      rows.push_back(experiments::MeasureCapacityRow(dim, regime, seeds, [&] { progress.Show(++trials, what); }));
-      const CapacityRow& row = rows.back();
-      printed += fmt::format("  {}{}", PadLeft(PlusMinus(row.mean, row.std), kCellWidth),
-                             PadLeft(PlusMinus(row.paper_mean, row.paper_std), kCellWidth));
-    }
-    progress.Clear();
-    fmt::print("{}\n", printed);
-    std::fflush(stdout);
-  }
-  return WriteOutput(json_path, experiments::CapacityJson(rows, seeds));
-}
-
-constexpr Command kExperiments[] = {
-    {"capacity", "How many associations fit into one memory matrix", RunCapacity},
+struct ReproduceArguments {
+  std::string name;
+  bool quick = false;
+  bool full = false;
+  std::string seeds;
+  std::vector<std::string> changes;
+  std::string out;
+  std::string data = "../shared/data";
+  std::string json;
+  int jobs = 0;
+  bool again = false;
 };
+
+std::string Names() {
+  std::string names = "all, or one of:\n";
+  for (const Experiment& experiment : experiments::Experiments()) {
+    names += fmt::format("  {:<12} {}\n", experiment.name, experiment.summary);
+  }
+  return names;
+}
+
+void AddOptions(CLI::App& app, ReproduceArguments& arguments) {
+  app.add_option("NAME", arguments.name, "Which experiment; see below")->type_name("");
+  app.add_flag("--full", arguments.full, "The paper's budget, or as much of it as CPUs do in hours (the default)");
+  app.add_flag("--quick", arguments.quick, "A small budget: `reproduce all --quick` takes twenty minutes on two cores");
+  app.add_option("--seeds", arguments.seeds, "Seeds of training, e.g. 1,2,3; default: the experiment's own")
+      ->type_name("N,N,...");
+  app.add_option("--set", arguments.changes,
+                 "Change a key of every training run's config, e.g. train.steps=500; may be repeated")
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  app.add_option("--out", arguments.out,
+                 "Folder for training runs and results; what is there is not made again. Default: reproduction, "
+                 "or reproduction-quick")
+      ->type_name("DIR");
+  app.add_option("--data", arguments.data, "Folder with shakespeare, novels and tokenizers, for the experiments on text")
+      ->type_name("DIR")
+      ->capture_default_str();
+  app.add_option("--json", arguments.json, "Also write the result to FILE (one experiment only)")->type_name("FILE");
+  app.add_option("--jobs", arguments.jobs, "Models trained at a time, one thread each; default: one per core")
+      ->check(CLI::Range(1, 1023));
+  app.add_flag("--again", arguments.again, "Measure again what was measured; training runs are kept");
+  app.footer("NAME is " + Names() +
+             "Ctrl-C stops; the same command goes on. `tensorcache report DIR` makes a page of what is in DIR.");
+}
+
+Result<std::vector<uint64_t>> ParseSeeds(const std::string& text) {
+  std::vector<uint64_t> seeds;
+  const char* at = text.data();
+  const char* const end = at + text.size();
+  while (at != end) {
+    uint64_t seed = 0;
+    const auto [stop, error] = std::from_chars(at, end, seed);
+    const bool last = stop == end;
+    if (error != std::errc() || (!last && (*stop != ',' || stop + 1 == end))) {
+      return InvalidArgument(fmt::format("--seeds is {}; give whole numbers with commas between, such as 1,2,3",
+                                         Quoted(text)));
+    }
+    seeds.push_back(seed);
+    at = last ? end : stop + 1;
+  }
+  return seeds;
+}
+
+// FLOPs a second that training reaches with all jobs together, about: half of what sgemm does.
+double TrainingRate(int jobs) {
+  const int threads = std::max(1, std::min(jobs, static_cast<int>(std::thread::hardware_concurrency())));
+  bench::RunSgemms(threads);
+  const auto start = Clock::now();
+  int repeats = 0;
+  while (Seconds(start) < 0.2) {
+    bench::RunSgemms(threads);
+    ++repeats;
+  }
+  return 0.5 * repeats * threads * bench::SgemmFlops() / Seconds(start);
+}
+
+class Reproduction {
+ public:
+  Reproduction(const ReproduceArguments& arguments, const ExperimentOptions& options)
+      : arguments_(arguments), options_(options) {}
+
+  Status Run(const std::vector<const Experiment*>& chosen);
+
+ private:
+  Status Announce(const std::vector<const Experiment*>& chosen);
+  Status RunOne(const Experiment& experiment);
+  Status Train(const std::vector<TrainJob>& jobs);
+  // The command line that makes it, but for folders.
+  std::string CommandOf(const Experiment& experiment) const;
+  // A result that is there and was made as this one would be.
+  std::optional<ExperimentResult> Known(const Experiment& experiment) const;
+  void Sign(const Experiment& experiment, double seconds, ExperimentResult* result) const;
+  std::string ResultPath(const Experiment& experiment) const {
+    return fmt::format("{}/{}.json", arguments_.out, experiment.name);
+  }
+
+  const ReproduceArguments& arguments_;
+  const ExperimentOptions& options_;
+  std::unique_ptr<Lab> lab_;
+  std::function<void(const LabProgress&)> on_progress_;
+  std::string json_;  // of the last experiment
+};
+
+std::optional<ExperimentResult> Reproduction::Known(const Experiment& experiment) const {
+  if (arguments_.again) return {};
+  Result<ExperimentResult> result = experiments::ReadResult(ResultPath(experiment));
+  if (!result.ok() || result->made.command != CommandOf(experiment)) return {};
+  return std::move(*result);
+}
+
+std::string Reproduction::CommandOf(const Experiment& experiment) const {
+  std::string command = fmt::format("tensorcache reproduce {} --{}", experiment.name, NameOf(options_.budget));
+  std::string seeds;
+  for (const uint64_t seed : options_.seeds) seeds += fmt::format("{}{}", seeds.empty() ? "" : ",", seed);
+  if (!seeds.empty()) command += " --seeds " + seeds;
+  for (const std::string& change : options_.changes) command += " --set " + change;
+  return command;
+}
+
+Status Reproduction::Announce(const std::vector<const Experiment*>& chosen) {
+  std::vector<TrainJob> jobs;
+  for (const Experiment* experiment : chosen) {
+    if (experiment->plan == nullptr || Known(*experiment)) continue;
+    TC_ASSIGN_OR_RETURN(const std::vector<TrainJob> more, experiment->plan(options_));
+    jobs.insert(jobs.end(), more.begin(), more.end());
+  }
+  const std::vector<TrainJob> missing = lab_->Missing(jobs);
+  if (missing.empty()) return OkStatus();
+  double work = 0;
+  for (const TrainJob& job : missing) work += experiments::TrainingWork(job.config);
+  fmt::print("{} model{} to train, about {} ({} at a time){}\n\n", missing.size(), missing.size() == 1 ? "" : "s",
+             Duration(work / TrainingRate(arguments_.jobs)), arguments_.jobs,
+             options_.quick() ? "; quick budget: figures are rough" : ". Ctrl-C stops; the same command goes on");
+  std::fflush(stdout);
+  return OkStatus();
+}
+
+Status Reproduction::Train(const std::vector<TrainJob>& jobs) {
+  Progress progress;
+  on_progress_ = [&](const LabProgress& now) {
+    progress.ShowPart(now.work, fmt::format("{}/{} models; {}", now.runs, now.total_runs, now.running));
+  };
+  const Status status = lab_->Train(jobs);
+  on_progress_ = {};
+  return status;
+}
+
+void Reproduction::Sign(const Experiment& experiment, double seconds, ExperimentResult* result) const {
+  const BuildInfo build = GetBuildInfo();
+  result->made.version = build.version;
+  result->made.commit = build.commit;
+  result->made.build = build.build;
+  result->made.cpu = build.cpu;
+  result->made.threads = static_cast<int64_t>(std::thread::hardware_concurrency());
+  result->made.command = CommandOf(experiment);
+  result->made.budget = NameOf(options_.budget);
+  result->made.seeds = options_.seeds;
+  result->made.seconds = seconds;
+  for (const experiments::RunRecord& run : result->runs) result->made.seconds += run.seconds;
+}
+
+Status Reproduction::RunOne(const Experiment& experiment) {
+  std::optional<ExperimentResult> result = Known(experiment);
+  if (!result) {
+    if (experiment.plan != nullptr) {
+      TC_ASSIGN_OR_RETURN(const std::vector<TrainJob> jobs, experiment.plan(options_));
+      TC_RETURN_IF_ERROR(Train(jobs));
+    }
+    const auto start = Clock::now();
+    Progress progress;
+    const experiments::MeasureContext context{
+        .options = options_, .lab = *lab_, .progress = [&](double done, const std::string& what) {
+          progress.ShowPart(done, what);
+        }};
+    TC_ASSIGN_OR_RETURN(result, experiment.measure(context));
+    progress.Clear();
+    Sign(experiment, Seconds(start), &*result);
+    TC_RETURN_IF_ERROR(experiments::ValidateResult(*result));
+    TC_RETURN_IF_ERROR(WriteOutput(ResultPath(experiment), experiments::ResultToJson(*result)));
+  }
+  fmt::print("{}\n", ResultText(*result));
+  if (options_.quick()) fmt::print("  Quick budget: --full gives the paper's.\n\n");
+  std::fflush(stdout);
+  json_ = experiments::ResultToJson(*result);
+  return OkStatus();
+}
+
+Status Reproduction::Run(const std::vector<const Experiment*>& chosen) {
+  TC_ASSIGN_OR_RETURN(lab_, Lab::Open({.folder = arguments_.out,
+                                       .program = TrainProgramPath(),
+                                       .jobs = arguments_.jobs,
+                                       .threads = 1,
+                                       .stop = StopOnSignals(),
+                                       .progress = [this](const LabProgress& now) {
+                                         if (on_progress_) on_progress_(now);
+                                       }}));
+  TC_RETURN_IF_ERROR(Announce(chosen));
+  for (const Experiment* experiment : chosen) TC_RETURN_IF_ERROR(RunOne(*experiment));
+  fmt::print("Results are in {}; `tensorcache report {} --out report.html` makes a page of them.\n", arguments_.out,
+             arguments_.out);
+  std::fflush(stdout);
+  return WriteOutput(arguments_.json, json_);  // last: it may be standard output
+}
 
 }  // namespace
 
 Status RunReproduce(const CommandLine& line) {
-  return Dispatch(kExperiments, "Repeats an experiment of the Tensor Cache paper beside the published figures.", line);
+  ReproduceArguments arguments;
+  CLI::App app("Repeats the experiments of the Tensor Cache paper, each beside the published figures.");
+  AddOptions(app, arguments);
+  TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
+  if (!go) return OkStatus();
+  if (arguments.name.empty()) return InvalidArgument("which experiment? `tensorcache reproduce --help` lists them");
+  if (arguments.quick && arguments.full) return InvalidArgument("--quick and --full contradict each other");
+  if (arguments.out.empty()) arguments.out = arguments.quick ? "reproduction-quick" : "reproduction";
+  if (arguments.jobs == 0) arguments.jobs = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::vector<const Experiment*> chosen;
+  if (arguments.name == "all") {
+    for (const Experiment& experiment : experiments::Experiments()) chosen.push_back(&experiment);
+    if (!arguments.json.empty()) return InvalidArgument("--json is for one experiment; all of them write to --out");
+  } else {
+    TC_ASSIGN_OR_RETURN(const Experiment* experiment, experiments::FindExperiment(arguments.name));
+    chosen.push_back(experiment);
+  }
+  TC_RETURN_IF_ERROR(CheckOutputPath(arguments.json));
+  TC_ASSIGN_OR_RETURN(const std::vector<uint64_t> seeds, ParseSeeds(arguments.seeds));
+  const ExperimentOptions options{
+      .budget = arguments.quick ? experiments::Budget::kQuick : experiments::Budget::kFull,
+      .seeds = seeds,
+      .changes = arguments.changes,
+      .data = arguments.data,
+      .work = arguments.out};
+  return Reproduction(arguments, options).Run(chosen);
 }
 
 }  // namespace tensorcache::cli

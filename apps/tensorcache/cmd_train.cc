@@ -1,13 +1,12 @@
 // tensorcache train: a model from a config, in a folder.
 #include <fmt/core.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/stop_signal.h"
 #include "apps/tensorcache/terminal.h"
 #include "core/config.h"
 #include "train/presets.h"
@@ -17,15 +16,6 @@ namespace tensorcache::cli {
 namespace {
 
 using train::TrainConfig;
-
-std::atomic<bool> stop_wanted = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-// A second signal ends the program at once, as if nobody listened.
-void AskToStop(int signal_number) {
-  stop_wanted = true;
-  signal(signal_number, SIG_DFL);
-}
 
 struct TrainArguments {
   std::string config;
@@ -162,14 +152,10 @@ Status RunTrain(const CommandLine& line) {
   TC_ASSIGN_OR_RETURN(train::WorldOptions world, train::WorldFromEnvironment());
   world.timeout_seconds = 120;  // the others wait while the first writes a checkpoint
   if (arguments.threads > 0) at::set_num_threads(arguments.threads);
-  struct sigaction action = {};
-  action.sa_handler = AskToStop;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
 
   Reporter reporter(config);
   const train::RunOptions options{
-      .folder = arguments.out, .resume = arguments.resume, .world = world, .stop = &stop_wanted};
+      .folder = arguments.out, .resume = arguments.resume, .world = world, .stop = StopOnSignals()};
   Result<train::RunResult> result = train::RunTraining(config, options, reporter.Events());
   if (!result.ok()) {
     const Status& status = result.status();

@@ -36,6 +36,7 @@ Status RunDemo(const CommandLine& line);
 Status RunEval(const CommandLine& line);
 Status RunGenerate(const CommandLine& line);
 Status RunModelInfo(const CommandLine& line);
+Status RunReport(const CommandLine& line);
 Status RunReproduce(const CommandLine& line);
 Status RunTokenizer(const CommandLine& line);
 Status RunTrain(const CommandLine& line);

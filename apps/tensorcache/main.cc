@@ -16,6 +16,7 @@ constexpr Command kCommands[] = {
     {"bench", "Measure speed, each row beside the limit of this machine", RunBench},
     {"reproduce", "Repeat an experiment of the Tensor Cache paper and print it beside the published figures",
      RunReproduce},
+    {"report", "Show the results of experiments on one HTML page, and their figures as SVG", RunReport},
 };
 
 constexpr char kDescription[] =

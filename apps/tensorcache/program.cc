@@ -52,10 +52,14 @@ int RunProgram(std::span<const Command> commands, const std::string& description
   return ExitStatus(status.code());
 }
 
+std::string TrainProgramPath() {
+  std::error_code ignored;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  return (self.parent_path() / "tensorcache-train").string();
+}
+
 Status RunInTrainProgram(const CommandLine& line) {
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::string program = (self.parent_path() / "tensorcache-train").string();
+  const std::string program = TrainProgramPath();
   std::vector<std::string> words = {program};
   std::istringstream path(line.path);  // "tensorcache bench train"
   std::string word;

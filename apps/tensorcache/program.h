@@ -12,6 +12,9 @@ namespace tensorcache::cli {
 // main() of an executable with these commands: dispatch, one line for an error, the exit status.
 int RunProgram(std::span<const Command> commands, const std::string& description, int argc, char** argv);
 
+// The path of tensorcache-train, beside this program. It is not there in a build without the train half.
+std::string TrainProgramPath();
+
 // Becomes tensorcache-train with this command line. Returns only if that cannot be: a build without the train half.
 Status RunInTrainProgram(const CommandLine& line);
 

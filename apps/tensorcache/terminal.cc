@@ -1,13 +1,20 @@
 #include "apps/tensorcache/terminal.h"
 
 #include <fmt/core.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
 namespace tensorcache::cli {
+
+size_t TerminalColumns() {
+  winsize size = {};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
 
 bool Utf8Terminal() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
@@ -32,14 +39,16 @@ std::string PadLeft(const std::string& text, size_t width) {
 
 namespace {
 
-std::string Bar(int done, int total) {
+std::string Bar(double part) {
   constexpr int kWidth = 24;
-  const int filled = total > 0 ? static_cast<int>(static_cast<int64_t>(kWidth) * done / total) : 0;
+  const int filled = std::clamp(static_cast<int>(kWidth * part), 0, kWidth);
   std::string bar(static_cast<size_t>(kWidth), ' ');
   for (int i = 0; i < filled && i < kWidth; ++i) bar[static_cast<size_t>(i)] = '=';
   if (filled < kWidth) bar[static_cast<size_t>(filled)] = '>';
   return "[" + bar + "] ";
 }
+
+}  // namespace
 
 std::string Duration(double seconds) {
   const auto whole = static_cast<int64_t>(seconds + 0.5);
@@ -48,7 +57,6 @@ std::string Duration(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
 }
 
-}  // namespace
 
 Progress::Progress(int total, int first)
     : total_(total), first_(first), terminal_(isatty(STDERR_FILENO) != 0), start_(Clock::now()), last_(start_) {}
@@ -56,15 +64,31 @@ Progress::Progress(int total, int first)
 Progress::~Progress() { Clear(); }
 
 void Progress::Show(int done, const std::string& what) {
+  Draw(static_cast<double>(done - first_) / (total_ - first_), static_cast<double>(done) / total_,
+       fmt::format("{}/{}", done, total_), what);
+}
+
+void Progress::ShowPart(double part, const std::string& what) {
+  if (!first_part_) first_part_ = part;
+  Draw((part - *first_part_) / (1 - *first_part_), part, fmt::format("{:.0f} %", 100 * part), what);
+}
+
+void Progress::Draw(double new_part, double part, const std::string& count, const std::string& what) {
   const auto now = Clock::now();
   const double elapsed = std::chrono::duration<double>(now - start_).count();
   const double since_last = std::chrono::duration<double>(now - last_).count();
   if (terminal_ ? elapsed < 1 || (drawn_ && since_last < 0.1) : since_last < 10) return;
   last_ = now;
   const std::string left =
-      done > first_ ? fmt::format(", {} left", Duration(elapsed / (done - first_) * (total_ - done))) : std::string();
-  fmt::print(stderr, "{}{}/{} {}{}{}", terminal_ ? "\r" + Bar(done, total_) : "", done, total_, what, left,
-             terminal_ ? "\033[K" : "\n");
+      new_part > 0 ? fmt::format(", {} left", Duration(elapsed / new_part * (1 - new_part))) : std::string();
+  if (terminal_) {
+    // A line that wraps cannot be redrawn: the middle gives way.
+    const std::string front = fmt::format("{}{} ", Bar(part), count);
+    const size_t room = std::max<size_t>(TerminalColumns(), front.size() + left.size() + 2) - front.size() - left.size() - 1;
+    fmt::print(stderr, "\r{}{}{}\033[K", front, what.substr(0, room), left);
+  } else {
+    fmt::print(stderr, "{} {}{}\n", count, what, left);
+  }
   std::fflush(stderr);
   drawn_ = terminal_;
 }

@@ -72,6 +72,7 @@ struct TensorCacheConfig {
   MemoryGate gate = MemoryGate::kScalar;
   double gate_init = 0;
   bool learn_gate = true;
+  bool zero_output = false;
   bool normalize_queries = false;
   bool normalize_keys = false;
   double value_scale = 1;
@@ -101,6 +102,7 @@ struct TensorCacheConfig {
     v("gate", gate, "scalar: one g per layer; per_token: sigmoid(w x + b)");
     v("gate_init", gate_init, "g (or b), the gate's logit at the start of training");
     v("learn_gate", learn_gate, "false: the gate stays as it is");
+    v("zero_output", zero_output, "W_tc starts at zero: training starts from what window attention computes");
     v("normalize_queries", normalize_queries, "memory reads use q / |q|");
     v("normalize_keys", normalize_keys, "memory writes use k / |k|");
     v("value_scale", value_scale, "memory writes use value_scale * v");

@@ -1,14 +1,11 @@
 #include "experiments/capacity.h"
 
-#include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
 #include "core/check.h"
 #include "kernels/memory_scan/memory_scan.h"
-#include "tensorcache/version.h"
 
 namespace tensorcache::experiments {
 namespace {
@@ -171,46 +168,6 @@ CapacityRow MeasureCapacityRow(int64_t dim, CapacityRegime regime, const std::ve
     row.paper_std = kPublished[i][static_cast<size_t>(regime)].std;
   }
   return row;
-}
-
-Result<std::vector<uint64_t>> ParseSeeds(const std::string& text) {
-  constexpr uint64_t kMaxSeeds = 100000;
-  const Status bad =
-      InvalidArgument("--seeds is '" + text + "'; give a count from 1 to 100000, such as 5, or a list such as 1,2,3");
-  std::vector<uint64_t> numbers;
-  const char* at = text.data();
-  const char* end = at + text.size();
-  while (true) {
-    uint64_t number = 0;
-    const auto [stop, error] = std::from_chars(at, end, number);
-    if (error != std::errc() || (stop != end && *stop != ',')) return bad;
-    numbers.push_back(number);
-    if (stop == end) break;
-    at = stop + 1;
-  }
-  if (numbers.size() > 1) return numbers;
-  if (numbers[0] < 1 || numbers[0] > kMaxSeeds) return bad;
-  std::vector<uint64_t> seeds(numbers[0]);
-  std::iota(seeds.begin(), seeds.end(), uint64_t{0});
-  return seeds;
-}
-
-std::string CapacityJson(const std::vector<CapacityRow>& rows, const std::vector<uint64_t>& seeds) {
-  nlohmann::ordered_json json;
-  json["experiment"] = "capacity";
-  json["version"] = TENSORCACHE_VERSION;
-  json["criterion"] = "first number of writes at which the oldest item's relative error exceeds 1";
-  json["seeds"] = seeds;
-  json["rows"] = nlohmann::ordered_json::array();
-  for (const CapacityRow& row : rows) {
-    json["rows"].push_back({{"dim", row.dim},
-                            {"regime", CapacityRegimeName(row.regime)},
-                            {"mean", row.mean},
-                            {"std", row.std},
-                            {"paper_mean", row.paper_mean},
-                            {"paper_std", row.paper_std}});
-  }
-  return json.dump(2) + "\n";
 }
 
 }  // namespace tensorcache::experiments

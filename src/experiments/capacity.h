@@ -14,12 +14,10 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/rng.h"
-#include "tensorcache/status.h"
 
 namespace tensorcache::experiments {
 
@@ -83,11 +81,5 @@ struct CapacityRow {
 // seed.
 CapacityRow MeasureCapacityRow(int64_t dim, CapacityRegime regime, const std::vector<uint64_t>& seeds,
                                const std::function<void()>& on_trial = {});
-
-// "5" means the seeds 0 to 4, "7,1,3" means those.
-Result<std::vector<uint64_t>> ParseSeeds(const std::string& text);
-
-// {"experiment", "version", "criterion", "seeds", "rows"} as pretty-printed JSON.
-std::string CapacityJson(const std::vector<CapacityRow>& rows, const std::vector<uint64_t>& seeds);
 
 }  // namespace tensorcache::experiments

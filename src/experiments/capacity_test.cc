@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 namespace tensorcache::experiments {
@@ -82,27 +81,6 @@ TEST(CapacityTest, OrthonormalPrefixLosesNothing) {
       EXPECT_GT(MeasureCapacity(dim, CapacityRegime::kOrthoPrefix, seed), dim);
     }
   }
-}
-
-TEST(CapacityTest, SeedsFromText) {
-  EXPECT_EQ(*ParseSeeds("3"), (std::vector<uint64_t>{0, 1, 2}));
-  EXPECT_EQ(*ParseSeeds("7,1"), (std::vector<uint64_t>{7, 1}));
-  EXPECT_EQ(*ParseSeeds("18446744073709551615,0"), (std::vector<uint64_t>{~uint64_t{0}, 0}));
-  for (const char* bad : {"", "0", "-1", "x", "1,", ",1", "1,,2", "1 2", "100001", "18446744073709551616"}) {
-    EXPECT_FALSE(ParseSeeds(bad).ok()) << bad;
-  }
-}
-
-TEST(CapacityTest, JsonRows) {
-  const CapacityRow row = MeasureCapacityRow(64, CapacityRegime::kRandom, {4});
-  const auto json = nlohmann::json::parse(CapacityJson({row}, {4}));
-  EXPECT_EQ(json["seeds"], nlohmann::json({4}));
-  EXPECT_EQ(json["rows"], nlohmann::json::array({{{"dim", 64},
-                                                  {"regime", "random"},
-                                                  {"mean", row.mean},
-                                                  {"std", 0.0},
-                                                  {"paper_mean", 79.0},
-                                                  {"paper_std", 18.2}}}));
 }
 
 }  // namespace

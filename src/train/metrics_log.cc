@@ -31,7 +31,7 @@ std::string LinesUpTo(const std::string& text, int64_t step) {
 
 }  // namespace
 
-OrderedJson TrainRecord(const StepMetrics& metrics, double tokens_per_second) {
+OrderedJson TrainRecord(const StepMetrics& metrics, const StepTime& time) {
   OrderedJson json;
   json["kind"] = "train";
   json["step"] = metrics.step;
@@ -39,7 +39,8 @@ OrderedJson TrainRecord(const StepMetrics& metrics, double tokens_per_second) {
   json["learning_rate"] = metrics.learning_rate;
   json["gradient_norm"] = metrics.gradient_norm;
   json["tokens"] = metrics.tokens;
-  json["tokens_per_second"] = tokens_per_second;
+  json["tokens_per_second"] = static_cast<double>(metrics.tokens) / time.seconds;
+  json["cpu_seconds"] = time.cpu_seconds;
   OrderedJson layers = OrderedJson::array();
   for (const LayerMetrics& layer : metrics.layers) {
     OrderedJson figures = OrderedJson::object();

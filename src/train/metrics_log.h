@@ -10,7 +10,11 @@
 
 namespace tensorcache::train {
 
-OrderedJson TrainRecord(const StepMetrics& metrics, double tokens_per_second);
+struct StepTime {
+  double seconds = 0;
+  double cpu_seconds = 0;  // of all threads of this process; other programs on the machine change it little
+};
+OrderedJson TrainRecord(const StepMetrics& metrics, const StepTime& time);
 OrderedJson EvalRecord(int64_t step, const EvalMetrics& metrics, bool best);
 
 class MetricsLog {

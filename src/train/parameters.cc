@@ -94,7 +94,7 @@ AttentionParameters InitialAttention(const ModelConfig& config, bool has_memory,
   if (config.cache.method == CacheMethod::kInfini) p.infini_gate = Constant({H}, config.cache.infini.gate_init);
   if (!has_memory) return p;
 
-  p.memory_out_weight = init.Normal({E, H * D}, ResidualDeviation(config));
+  p.memory_out_weight = init.Normal({E, H * D}, tc.zero_output ? 0 : ResidualDeviation(config));
   p.lambda_logit = Constant({G, 1}, Logit(tc.lambda_init));
   p.eta_logit = Constant({G, 1}, Logit(tc.eta_init));
   if (tc.two_timescale) {

@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include <fmt/format.h>
+#include <time.h>
 
 #include <charconv>
 #include <chrono>
@@ -11,6 +12,7 @@
 #include "core/config.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "train/device.h"
 #include "train/metrics_log.h"
 
 namespace tensorcache::train {
@@ -20,6 +22,13 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kRunConfigFile[] = "train.json";
+
+// Of all threads of this process.
+double CpuSeconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 Status MakeFolder(const std::string& path) {
   std::error_code error;
@@ -31,7 +40,8 @@ Status MakeFolder(const std::string& path) {
 
 // The keys that may differ between a run and its continuation: those that do not change what a step computes.
 void ForgetChangeable(OrderedJson& config) {
-  for (const char* key : {"steps", "log_every", "eval_every", "eval_batches", "save_every", "device"}) {
+  for (const char* key :
+       {"steps", "log_every", "eval_every", "eval_batches", "save_every", "target_loss", "device"}) {
     config["train"].erase(key);
   }
   if (config["data"].contains("text")) config["data"]["text"].erase("cache_dir");
@@ -89,7 +99,7 @@ class Run {
   Status Restore();
   Status OpenFolder();
   Result<bool> StopWanted();
-  Status AfterStep(const StepMetrics& metrics, double tokens_per_second);
+  Status AfterStep(const StepMetrics& metrics, const StepTime& time);
   Status Evaluate();
   Status SaveCheckpoint();
   Status SaveFolder(const std::string& folder);
@@ -187,17 +197,19 @@ Status Run::Evaluate() {
     if (events_.on_evaluation) events_.on_evaluation(trainer_->step(), result_.last, best);
     return best ? SaveFolder(PathIn(options_.folder, "best")) : OkStatus();
   };
+  result_.reached_target = config_.train.target_loss > 0 && result_.last.loss <= config_.train.target_loss;
   return Agree(First() ? record() : OkStatus());
 }
 
-Status Run::AfterStep(const StepMetrics& metrics, double tokens_per_second) {
+Status Run::AfterStep(const StepMetrics& metrics, const StepTime& time) {
   const TrainOptions& train = config_.train;
-  const bool last = metrics.step == train.steps;
+  bool last = metrics.step == train.steps;
   if (First()) {
-    if (events_.on_step) events_.on_step(metrics, tokens_per_second);
-    if (!metrics.layers.empty()) TC_RETURN_IF_ERROR(log_->Append(TrainRecord(metrics, tokens_per_second)));
+    if (events_.on_step) events_.on_step(metrics, static_cast<double>(metrics.tokens) / time.seconds);
+    if (!metrics.layers.empty()) TC_RETURN_IF_ERROR(log_->Append(TrainRecord(metrics, time)));
   }
   if (last || (train.eval_every > 0 && metrics.step % train.eval_every == 0)) TC_RETURN_IF_ERROR(Evaluate());
+  last = last || result_.reached_target;
   if (last || (train.save_every > 0 && metrics.step % train.save_every == 0)) TC_RETURN_IF_ERROR(SaveCheckpoint());
   return OkStatus();
 }
@@ -210,7 +222,7 @@ Result<RunResult> Run::Go() {
   if (First() && events_.on_start) {
     events_.on_start(*trainer_, train.batch_size * config_.model.max_position_embeddings);
   }
-  while (trainer_->step() < train.steps) {
+  while (trainer_->step() < train.steps && !result_.reached_target) {
     TC_ASSIGN_OR_RETURN(const bool stop, StopWanted());
     if (stop) {
       result_.stopped = true;
@@ -220,9 +232,10 @@ Result<RunResult> Run::Go() {
     const int64_t next = trainer_->step() + 1;
     const bool logged = next % train.log_every == 0 || next == 1 || next == train.steps;
     const auto start = Clock::now();
+    const double cpu_start = CpuSeconds();
     TC_ASSIGN_OR_RETURN(const StepMetrics metrics, trainer_->Step(logged));
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
-    TC_RETURN_IF_ERROR(AfterStep(metrics, static_cast<double>(metrics.tokens) / seconds));
+    TC_RETURN_IF_ERROR(AfterStep(metrics, {.seconds = seconds, .cpu_seconds = CpuSeconds() - cpu_start}));
   }
   result_.step = trainer_->step();
   return result_;

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "core/text.h"
-#include "train/torch.h"
-
 namespace tensorcache::train {
 namespace {
 
@@ -46,16 +43,6 @@ Status ValidateCarry(const TrainConfig& config) {
 
 }  // namespace
 
-Status CheckDevice(const std::string& device) {
-  if (device == "cpu") return OkStatus();
-  const bool cuda = device == "cuda" || (device.starts_with("cuda:") && device.size() > 5 && device.size() < 9 &&
-                                         device.find_first_not_of("0123456789", 5) == device.npos);
-  if (!cuda) return InvalidArgument(fmt::format("train.device is {}; it must be cpu, cuda or cuda:N", Quoted(device)));
-  if (!at::hasCUDA())
-    return Unsupported(fmt::format("train.device is {}, but this LibTorch has no CUDA device", device));
-  return OkStatus();
-}
-
 Status ValidateTrainConfig(const TrainConfig& config) {
   ModelConfig model = config.model;
   if (model.vocab_size == 0) model.vocab_size = 1;
@@ -78,6 +65,7 @@ Status ValidateTrainConfig(const TrainConfig& config) {
   TC_RETURN_IF_ERROR(CheckRange("adam_epsilon", train.adam_epsilon, 1e-30, 1));
   TC_RETURN_IF_ERROR(CheckRange("clip_norm", train.clip_norm, 0, 1e30));
   TC_RETURN_IF_ERROR(CheckRange("dropout", train.dropout, 0, 0.99));
+  TC_RETURN_IF_ERROR(CheckRange("target_loss", train.target_loss, 0, 1e30));
   if (train.batch_size % train.accumulate != 0) {
     return InvalidArgument(
         fmt::format("train.batch_size is {} and train.accumulate {}; the first must be a multiple of "

@@ -39,6 +39,7 @@ struct TrainOptions {
   int64_t eval_every = 100;
   int64_t eval_batches = 10;
   int64_t save_every = 100;
+  double target_loss = 0;
   std::string device = "cpu";
   ComputeDtype dtype = ComputeDtype::kFloat32;
 
@@ -63,6 +64,7 @@ struct TrainOptions {
     v("eval_every", eval_every, "steps between two evaluations; 0: none but the last");
     v("eval_batches", eval_batches, "batches of an evaluation");
     v("save_every", save_every, "steps between two checkpoints; 0: none but the last");
+    v("target_loss", target_loss, "end before the last step, once an evaluation's loss is this low; 0: never");
     v("device", device, "cpu, cuda or cuda:N");
     v("dtype", dtype, "of activations and matrix products; parameters and states are float32");
   }
@@ -84,8 +86,5 @@ struct TrainConfig {
 
 // Everything that can be checked before data are read; a vocab_size of 0 stands for that of the data.
 Status ValidateTrainConfig(const TrainConfig& config);
-
-// Whether `device` is a name this build and machine know.
-Status CheckDevice(const std::string& device);
 
 }  // namespace tensorcache::train

@@ -1,0 +1,26 @@
+#include "apps/tensorcache/stop_signal.h"
+
+#include <signal.h>
+
+namespace tensorcache::cli {
+namespace {
+
+std::atomic<bool> stop_wanted = false;
+static_assert(std::atomic<bool>::is_always_lock_free);
+
+void AskToStop(int signal_number) {
+  stop_wanted = true;
+  signal(signal_number, SIG_DFL);
+}
+
+}  // namespace
+
+const std::atomic<bool>* StopOnSignals() {
+  struct sigaction action = {};
+  action.sa_handler = AskToStop;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  return &stop_wanted;
+}
+
+}  // namespace tensorcache::cli

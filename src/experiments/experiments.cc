@@ -1,0 +1,57 @@
+#include "experiments/experiments.h"
+
+#include <fmt/format.h>
+
+#include "core/text.h"
+
+namespace tensorcache::experiments {
+namespace {
+
+constexpr Experiment kExperiments[] = {
+    {"scaling", "State against context, 4K to 1M tokens", nullptr, MeasureScaling},
+    {"throughput", "Decoding speed against context", nullptr, MeasureThroughput},
+    {"capacity", "How many associations fit into one memory matrix", nullptr, MeasureCapacityTable},
+    {"recall", "Matched-gap associative recall, five methods", PlanRecall, MeasureRecall},
+    {"ood", "Recall at gaps that training did not show", PlanOod, MeasureOod},
+    {"rules", "Write rules: outer, delta, wedge", PlanRules, MeasureRules},
+    {"chunks", "Training chunk size: the paper's modes and the exact scan", PlanChunks, MeasureChunks},
+    {"longgap", "Recall over gaps of 128 to 1024 tokens", PlanLongGap, MeasureLongGap},
+    {"multistore", "Two stored pairs, one asked for", PlanMultistore, MeasureMultistore},
+    {"efficiency", "Time and memory of training and inference", PlanEfficiency, MeasureEfficiency},
+    {"slots", "Several memory slots a head", PlanSlots, MeasureSlots},
+    {"timescales", "A fast and a slow memory", PlanTimescales, MeasureTimescales},
+    {"gates", "How the memory joins the local output", PlanGates, MeasureGates},
+    {"layers", "Which layers have a memory", PlanLayers, MeasureLayers},
+    {"norms", "Normalisation and addressing of the memory", PlanNorms, MeasureNorms},
+    {"shakespeare", "Long-context quality on Shakespeare, five methods", PlanShakespeare, MeasureShakespeare},
+    {"novels", "Long-context quality on novels, and training with carried state", PlanNovels, MeasureNovels},
+};
+
+}  // namespace
+
+std::span<const Experiment> Experiments() { return kExperiments; }
+
+Result<const Experiment*> FindExperiment(const std::string& name) {
+  std::vector<std::string_view> names = {"all"};
+  for (const Experiment& experiment : kExperiments) {
+    if (experiment.name == name) return &experiment;
+    names.push_back(experiment.name);
+  }
+  std::string all;
+  for (const std::string_view known : names) all += fmt::format("{}{}", all.empty() ? "" : ", ", known);
+  const std::string hint = DidYouMean(name, names);
+  return InvalidArgument(fmt::format("there is no experiment {}{}", Quoted(name),
+                                     hint.empty() ? fmt::format("; there are {}", all) : hint));
+}
+
+std::vector<uint64_t> PaperSeeds(const ExperimentOptions& options) {
+  if (!options.seeds.empty()) return options.seeds;
+  if (options.quick()) return {1337};
+  return {1337, 2027, 3037};
+}
+
+std::vector<uint64_t> OneSeed(const ExperimentOptions& options) {
+  return options.seeds.empty() ? std::vector<uint64_t>{1337} : options.seeds;
+}
+
+}  // namespace tensorcache::experiments

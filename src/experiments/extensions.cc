@@ -1,0 +1,185 @@
+// The appendix's extensions, which the paper describes and does not measure: each on recall and on two stored pairs, beside
+// the default.
+#include <fmt/format.h>
+
+#include "core/config.h"
+#include "experiments/experiments.h"
+#include "experiments/recall_runs.h"
+
+namespace tensorcache::experiments {
+namespace {
+
+struct Variant {
+  std::string label;
+  std::vector<std::string> changes;  // of cache.tensor_cache: "slots=2"
+};
+
+struct Extension {
+  std::string name;
+  std::string title;
+  std::string paper;
+  std::string what;
+  std::vector<Variant> variants;  // besides the default
+};
+
+Extension Slots() {
+  return {.name = "slots",
+          .title = "Several memory slots a head",
+          .paper = "Appendix A.1",
+          .what = "S matrices a head; a router writes each pair into one of them and reads the k best.",
+          .variants = {{"S = 2, reads 1", {"slots=2", "top_k=1"}},
+                       {"S = 4, reads 2", {"slots=4", "top_k=2"}},
+                       {"S = 4, reads 2, routed by the query", {"slots=4", "top_k=2", "route_by=query"}}}};
+}
+
+Extension Timescales() {
+  return {.name = "timescales",
+          .title = "A fast and a slow memory",
+          .paper = "Appendix A.2",
+          .what = "Two matrices a head with decays of their own; the slow one starts at 0.9995.",
+          .variants = {{"two timescales", {"two_timescale=true"}},
+                       {"two timescales, fast 0.98", {"two_timescale=true", "lambda_init=0.98"}}}};
+}
+
+Extension Gates() {
+  return {.name = "gates",
+          .title = "Gates",
+          .paper = "Section 3.3",
+          .what = "How the memory's read joins the local output. The default is one learned number a layer that starts at "
+                  "σ(0) = 0.5.",
+          .variants = {{"starts at σ(-2), as the authors' code", {"gate_init=-2"}},
+                       {"one a token", {"gate=per_token"}},
+                       {"fixed at 0.5", {"learn_gate=false"}}}};
+}
+
+Extension Layers() {
+  return {.name = "layers",
+          .title = "Which layers have a memory",
+          .paper = "Appendix A.3",
+          .what = "The default is all four.",
+          .variants = {{"top 2", {"layers=top", "top_layers=2"}},
+                       {"top 1", {"layers=top", "top_layers=1"}},
+                       {"none: a window", {"layers=none"}}}};
+}
+
+Extension Norms() {
+  return {.name = "norms",
+          .title = "Normalisation and addressing",
+          .paper = "Appendix A.3",
+          .what = "Unit queries and keys, scaled values, reads divided by their weight, and addressing before rotary "
+                  "embedding.",
+          .variants = {{"unit queries", {"normalize_queries=true"}},
+                       {"unit keys", {"normalize_keys=true"}},
+                       {"unit queries and keys", {"normalize_queries=true", "normalize_keys=true"}},
+                       {"values times 4", {"value_scale=4"}},
+                       {"normalised reads", {"normalize_reads=true"}},
+                       {"addressed before RoPE", {"memory_rope=false"}}}};
+}
+
+enum class Task { kRecall, kMultistore };
+
+RecallRun VariantRun(const Extension& extension, const Variant& variant, Task task) {
+  const bool recall = task == Task::kRecall;
+  RecallRun run{.name = fmt::format("{}-{}-{}", extension.name, recall ? "recall" : "multistore",
+                                    variant.changes.empty() ? "default" : variant.changes.back()),
+                .changes = recall ? GapRun(CacheMethod::kTensorCache, 24).changes
+                                  : MultistoreChanges(CacheMethod::kTensorCache)};
+  for (const std::string& change : variant.changes) run.changes.push_back("cache.tensor_cache." + change);
+  // What is solved need not be trained on: the figure of interest is how soon that is.
+  run.changes.push_back("train.target_loss=0.01");
+  return run;
+}
+
+std::vector<Variant> WithDefault(const Extension& extension) {
+  std::vector<Variant> variants = {{"default", {}}};
+  variants.insert(variants.end(), extension.variants.begin(), extension.variants.end());
+  return variants;
+}
+
+Plan PlanOf(const Extension& extension, const ExperimentOptions& options) {
+  std::vector<TrainJob> jobs;
+  for (const Variant& variant : WithDefault(extension)) {
+    for (const Task task : {Task::kRecall, Task::kMultistore}) {
+      TC_RETURN_IF_ERROR(AddRecallJobs(options, VariantRun(extension, variant, task), OneSeed(options), &jobs));
+    }
+  }
+  return jobs;
+}
+
+// The first evaluation in training that answers 99 %; empty text cell if there is none.
+Cell SolvedAt(const std::vector<TrainedRun>& runs) {
+  std::vector<double> steps;
+  for (const TrainedRun& run : runs) {
+    for (const Evaluation& evaluation : run.evaluations) {
+      if (evaluation.accuracy < 0.99) continue;
+      steps.push_back(static_cast<double>(evaluation.step));
+      break;
+    }
+  }
+  return steps.size() == runs.size() ? Measured(steps) : TextCell("not");
+}
+
+Result<ExperimentResult> MeasureOf(const Extension& extension, const MeasureContext& context) {
+  ExperimentResult result{.experiment = extension.name,
+                          .title = extension.title,
+                          .paper = extension.paper + " (described there, not measured)",
+                          .setup = extension.what + " " + RecallSetup(context.options) +
+                                   " Recall: gap 24, one pair; multistore: gap 24, two pairs, 8 values. Training ends early "
+                                   "when a validation loss is below 0.01."};
+  Table table{.id = "variants", .title = "Streaming scores by variant", .row_title = "Variant"};
+  for (const char* group : {"recall", "multistore"}) {
+    table.columns.push_back({.title = "accuracy", .group = group, .better = Better::kHigher});
+    table.columns.push_back({.title = "NLL", .group = group, .unit = "nats", .better = Better::kLower});
+    table.columns.push_back({.title = "99 % at step", .group = group, .digits = 0, .better = Better::kLower});
+  }
+  table.columns.push_back({.title = "state", .unit = "kB", .digits = 0, .better = Better::kLower});
+  const std::vector<Variant> variants = WithDefault(extension);
+  double done = 0;
+  for (const Variant& variant : variants) {
+    Row row{.label = variant.label};
+    for (const Task task : {Task::kRecall, Task::kMultistore}) {
+      context.Tell(done++ / static_cast<double>(2 * variants.size()), variant.label);
+      TC_ASSIGN_OR_RETURN(
+          const RecallScores scores,
+          ScoreRecallRun(context, VariantRun(extension, variant, task), OneSeed(context.options)));
+      row.cells.push_back(Measured(scores.accuracy));
+      row.cells.push_back(Measured(scores.nll));
+      row.cells.push_back(SolvedAt(scores.runs));
+      for (const TrainedRun& run : scores.runs) result.runs.push_back(run.record);
+    }
+    TC_ASSIGN_OR_RETURN(const double bytes,
+                        StateBytesOf(context, VariantRun(extension, variant, Task::kRecall),
+                                     OneSeed(context.options)[0], RingType::kFp32, data::RecallConfig{}));
+    row.cells.push_back(Measured(bytes / kKilobyte));
+    table.rows.push_back(std::move(row));
+  }
+  for (const size_t task : {size_t{0}, size_t{3}}) {
+    std::string better, worse;
+    for (size_t v = 1; v < table.rows.size(); ++v) {
+      const double nll = *table.rows[v].cells[task + 1].value, usual = *table.rows[0].cells[task + 1].value;
+      std::string& list = nll < usual ? better : worse;
+      list += fmt::format("{}{}", list.empty() ? "" : ", ", table.rows[v].label);
+    }
+    result.findings.push_back(fmt::format("On {} the default ends at {:.3f} accuracy; below its NLL: {}; above it: {}.",
+                                          task == 0 ? "recall" : "multistore", *table.rows[0].cells[task].value,
+                                          better.empty() ? "none" : better, worse.empty() ? "none" : worse));
+  }
+  result.tables.push_back(std::move(table));
+  return result;
+}
+
+}  // namespace
+
+Plan PlanSlots(const ExperimentOptions& options) { return PlanOf(Slots(), options); }
+Plan PlanTimescales(const ExperimentOptions& options) { return PlanOf(Timescales(), options); }
+Plan PlanGates(const ExperimentOptions& options) { return PlanOf(Gates(), options); }
+Plan PlanLayers(const ExperimentOptions& options) { return PlanOf(Layers(), options); }
+Plan PlanNorms(const ExperimentOptions& options) { return PlanOf(Norms(), options); }
+
+Result<ExperimentResult> MeasureSlots(const MeasureContext& context) { return MeasureOf(Slots(), context); }
+Result<ExperimentResult> MeasureTimescales(const MeasureContext& context) { return MeasureOf(Timescales(), context); }
+Result<ExperimentResult> MeasureGates(const MeasureContext& context) { return MeasureOf(Gates(), context); }
+Result<ExperimentResult> MeasureLayers(const MeasureContext& context) { return MeasureOf(Layers(), context); }
+Result<ExperimentResult> MeasureNorms(const MeasureContext& context) { return MeasureOf(Norms(), context); }
+
+}  // namespace tensorcache::experiments

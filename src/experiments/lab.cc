@@ -1,0 +1,285 @@
+#include "experiments/lab.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "core/checksum.h"
+#include "core/config.h"
+#include "core/file.h"
+#include "core/flops.h"
+#include "core/process.h"
+
+namespace tensorcache::experiments {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMaxLogBytes = int64_t{1} << 28;
+constexpr auto kPollEvery = std::chrono::milliseconds(200);
+
+Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return IoError(fmt::format("{}: cannot make this folder: {}", path, error.message()));
+  return OkStatus();
+}
+
+std::string ConfigText(const train::TrainConfig& config) { return ToJson(config).dump(1) + "\n"; }
+
+// "cache.window=12\n...": what is not as it is by default, so that an option which is added later leaves old runs theirs.
+std::string ChangedKeys(const train::TrainConfig& config) {
+  const std::vector<ConfigKey> usual = ConfigKeys(train::TrainConfig{}), keys = ConfigKeys(config);
+  std::string text;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i].value != usual[i].value) text += fmt::format("{}={}\n", keys[i].path, keys[i].value);
+  }
+  return text;
+}
+
+double MeanOf(const Json& values) {
+  double sum = 0;
+  for (const Json& value : values) sum += value.get<double>();
+  return values.empty() ? 0 : sum / static_cast<double>(values.size());
+}
+
+// The complete lines of a run's metrics.jsonl; none if it is not there yet.
+std::vector<Json> ReadMetrics(const std::string& folder) {
+  std::vector<Json> records;
+  const Result<std::string> text = ReadWholeFile(folder + "/metrics.jsonl", kMaxLogBytes);
+  if (!text.ok()) return records;
+  std::istringstream lines(*text);
+  for (std::string line; std::getline(lines, line);) {
+    Result<Json> record = ParseJson(line, "metrics.jsonl");
+    if (record.ok() && record->is_object() && record->contains("kind")) records.push_back(std::move(*record));
+  }
+  return records;
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
+  return values[values.size() / 2];
+}
+
+std::vector<LearnedLayer> LearnedLayers(const Json& record) {
+  std::vector<LearnedLayer> layers;
+  if (!record.contains("layers")) return layers;
+  for (const Json& layer : record["layers"]) {
+    if (!layer.contains("lambda")) continue;
+    layers.push_back({.gate = MeanOf(layer["gate"]), .lambda = MeanOf(layer["lambda"]), .eta = MeanOf(layer["eta"])});
+  }
+  return layers;
+}
+
+// What the metrics tell of a run that is complete.
+TrainedRun Summarize(const TrainJob& job, int threads, const std::vector<Json>& metrics) {
+  TrainedRun run;
+  run.record.name = job.name;
+  run.record.changes = job.changes;
+  run.threads = threads;
+  std::vector<double> seconds;
+  int64_t step_tokens = 0;
+  for (const Json& record : metrics) {
+    const int64_t step = record["step"].get<int64_t>();
+    run.record.steps = std::max(run.record.steps, step);
+    if (record["kind"] == "eval") {
+      run.evaluations.push_back(
+          {.step = step, .loss = record["loss"].get<double>(), .accuracy = record["accuracy"].get<double>()});
+      run.record.loss = run.evaluations.back().loss;
+    } else if (record["kind"] == "train") {
+      step_tokens = record["tokens"].get<int64_t>();
+      seconds.push_back(record["cpu_seconds"].get<double>() / static_cast<double>(threads));
+      run.layers = LearnedLayers(record);
+    }
+  }
+  run.seconds_per_step = Median(seconds);
+  run.record.tokens = step_tokens * run.record.steps;
+  run.record.seconds = run.seconds_per_step * static_cast<double>(run.record.steps);
+  return run;
+}
+
+// The last thing the training program said, without its name.
+std::string LastLine(const std::string& log) {
+  const Result<std::string> text = ReadWholeFile(log, kMaxLogBytes);
+  if (!text.ok() || text->empty()) return "it said nothing";
+  std::istringstream lines(*text);
+  std::string last;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty()) last = line;
+  }
+  constexpr std::string_view kName = "tensorcache: ";
+  return last.starts_with(kName) ? last.substr(kName.size()) : last;
+}
+
+}  // namespace
+
+double TrainingWork(const train::TrainConfig& config) {
+  ModelConfig model = config.model;
+  const bool recall = config.data.kind == data::DataKind::kRecall;
+  if (model.vocab_size == 0) model.vocab_size = recall ? config.data.recall.VocabSize() : 1;
+  const int64_t tokens = recall ? config.data.recall.Length() : model.max_position_embeddings;
+  const int64_t rows = config.train.batch_size;
+  const int64_t supervised = recall ? rows * config.data.recall.episodes : rows * tokens;
+  return static_cast<double>(config.train.steps) *
+         TrainingFlops(model, {.rows = rows, .tokens = tokens, .past = 0, .supervised = supervised});
+}
+
+struct Lab::Running {
+  TrainJob job;
+  ChildProcess process;
+};
+
+Result<std::unique_ptr<Lab>> Lab::Open(const LabOptions& options) {
+  TC_RETURN_IF_ERROR(MakeFolder(options.folder + "/runs"));
+  const std::string path = options.folder + "/lock";
+  // Training programs inherit it: the folder stays locked until the last of them has ended, whatever happens to this one.
+  const int lock = open(path.c_str(), O_RDWR | O_CREAT, 0644);  // NOLINT: not closed on exec, on purpose
+  if (lock < 0) return IoError(fmt::format("{} cannot be written: {}", path, std::strerror(errno)));
+  if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    close(lock);
+    return InvalidArgument(
+        fmt::format("{}: another program works in this folder; wait for it, or choose another one", options.folder));
+  }
+  return std::unique_ptr<Lab>(new Lab(options, lock));
+}
+
+Lab::~Lab() { close(lock_); }
+
+std::string Lab::FolderOf(const TrainJob& job) const {
+  const std::string text = ChangedKeys(job.config);
+  Crc64 checksum;
+  checksum.Add(std::as_bytes(std::span(text)));
+  return fmt::format("{}/runs/{}-{}-{:016x}", options_.folder, NameOf(job.config.data.kind),
+                     NameOf(job.config.model.cache.method), checksum.value());
+}
+
+std::string Lab::PathOf(const TrainJob& job, const char* file) const { return FolderOf(job) + "/" + file; }
+
+Result<TrainedRun> Lab::Find(const TrainJob& job) const {
+  const std::string path = PathOf(job, "done.json");
+  if (!fs::exists(path)) return NotFound(fmt::format("{} has not been trained", job.name));
+  TrainedRun run;
+  TC_RETURN_IF_ERROR(ReadConfigFile(path, &run));
+  run.folder = FolderOf(job);
+  return run;
+}
+
+std::vector<TrainJob> Lab::Missing(std::span<const TrainJob> jobs) const {
+  std::vector<TrainJob> missing;
+  std::set<std::string> seen;
+  for (const TrainJob& job : jobs) {
+    if (seen.insert(FolderOf(job)).second && !fs::exists(PathOf(job, "done.json"))) missing.push_back(job);
+  }
+  return missing;
+}
+
+Result<Lab::Running> Lab::Start(const TrainJob& job) const {
+  const std::string folder = FolderOf(job), request = folder + "/request.json";
+  TC_RETURN_IF_ERROR(MakeFolder(folder));
+  TC_RETURN_IF_ERROR(WriteFileAtomically(request, ConfigText(job.config)));
+  std::vector<std::string> arguments = {options_.program, "train", "--config", request, "--out", folder, "--threads",
+                                        std::to_string(options_.threads)};
+  if (fs::exists(folder + "/train_state.safetensors")) arguments.push_back("--resume");
+  TC_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start({.arguments = std::move(arguments),
+                                                                 .log = folder + "/log.txt",
+                                                                 .environment = {}}));
+  return Running{job, std::move(process)};
+}
+
+Status Lab::Finish(const Running& running, int64_t peak_bytes) const {
+  const std::string folder = FolderOf(running.job);
+  TrainedRun run = Summarize(running.job, options_.threads, ReadMetrics(folder));
+  const train::TrainOptions& train = running.job.config.train;
+  const bool complete = !run.evaluations.empty() &&
+                        (run.record.steps == train.steps || run.evaluations.back().loss <= train.target_loss);
+  if (!complete) {
+    return IoError(fmt::format("{} ended after {} of {} steps; the same command goes on from there", running.job.name,
+                               run.record.steps, train.steps));
+  }
+  run.peak_bytes = peak_bytes;
+  return WriteFileAtomically(folder + "/done.json", ToJson(run).dump(1) + "\n");
+}
+
+void Lab::Report(std::span<const TrainJob> jobs, std::span<const Running> running) const {
+  if (!options_.progress) return;
+  LabProgress progress{.total_runs = std::ssize(jobs)};
+  double total = 0, done = 0;
+  for (const TrainJob& job : jobs) {
+    const double work = TrainingWork(job.config);
+    total += work;
+    if (!fs::exists(PathOf(job, "done.json"))) continue;
+    done += work;
+    ++progress.runs;
+  }
+  for (const Running& run : running) {
+    const std::vector<Json> metrics = ReadMetrics(FolderOf(run.job));
+    if (metrics.empty()) continue;
+    const Json& last = metrics.back();
+    const int64_t step = last["step"].get<int64_t>(), steps = run.job.config.train.steps;
+    done += TrainingWork(run.job.config) * static_cast<double>(step) / static_cast<double>(steps);
+    progress.running += fmt::format("{}{} {}/{} loss {:.3f}", progress.running.empty() ? "" : "; ", run.job.name, step,
+                                    steps, last["loss"].get<double>());
+  }
+  progress.work = total > 0 ? done / total : 1;
+  options_.progress(progress);
+}
+
+void Lab::StopAll(std::vector<Running>& running) const {
+  for (const Running& run : running) run.process.Signal(SIGTERM);
+  for (Running& run : running) run.process.Wait();
+  running.clear();
+}
+
+Status Lab::Train(std::span<const TrainJob> all) {
+  const std::vector<TrainJob> jobs = Missing(all);
+  std::vector<Running> running;
+  size_t next = 0;
+  while (next < jobs.size() || !running.empty()) {
+    if (options_.stop != nullptr && options_.stop->load()) {
+      StopAll(running);
+      return IoError("stopped; what was trained is kept, and the same command goes on from there");
+    }
+    while (next < jobs.size() && std::ssize(running) < options_.jobs) {
+      Result<Running> started = Start(jobs[next++]);
+      if (!started.ok()) {
+        StopAll(running);
+        return started.status();
+      }
+      running.push_back(std::move(*started));
+    }
+    for (size_t i = 0; i < running.size();) {
+      const std::optional<ProcessExit> exit = running[i].process.Poll();
+      if (!exit) {
+        ++i;
+        continue;
+      }
+      const Running ended = std::move(running[i]);
+      running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
+      Status status = exit->status == 0
+                          ? Finish(ended, exit->peak_bytes)
+                          : IoError(fmt::format("{} failed: {} (all of it: {})", ended.job.name,
+                                                LastLine(PathOf(ended.job, "log.txt")), PathOf(ended.job, "log.txt")));
+      if (!status.ok()) {
+        StopAll(running);
+        return status;
+      }
+    }
+    Report(jobs, running);
+    std::this_thread::sleep_for(kPollEvery);
+  }
+  return OkStatus();
+}
+
+}  // namespace tensorcache::experiments

@@ -1,0 +1,183 @@
+#include "experiments/lab.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "testing/temp_folder.h"
+
+namespace tensorcache::experiments {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Stands in for the training program: it leaves the metrics of a run of five steps and a line in a diary. The seed in its
+// config tells it how to behave.
+constexpr char kProgram[] = R"(#!/bin/sh
+# train --config FILE --out DIR --threads N [--resume]
+config=$3 out=$5
+echo "$(grep -o '"seed": [0-9]*' "$config") $8" >>"$(dirname "$0")/diary"
+if grep -q '"seed": 666' "$config"; then
+  echo "tensorcache: the disk is full" >&2
+  exit 1
+fi
+if grep -q '"seed": 777' "$config" && [ "$8" != --resume ]; then
+  trap 'touch "$out/train_state.safetensors"; exit 0' TERM
+  while :; do sleep 0.05; done
+fi
+steps=5
+if grep -q '"seed": 888' "$config"; then steps=3; fi
+for step in $(seq $steps); do
+  echo '{"kind":"train","step":'$step',"loss":2.0,"tokens":40,"tokens_per_second":100,"cpu_seconds":0.'$step',"layers":[{},{"gate":[0.25,0.75],"lambda":[0.9],"eta":[0.1]}]}'
+done >"$out/metrics.jsonl"
+echo '{"kind":"eval","step":'$steps',"loss":0.5,"accuracy":0.75,"tokens":9,"best":true}' >>"$out/metrics.jsonl"
+)";
+
+class LabTest : public ::testing::Test {
+ protected:
+  LabTest() {
+    std::ofstream(program_) << kProgram;
+    chmod(program_.c_str(), 0755);
+  }
+
+  LabOptions Options() const {
+    return {.folder = temp_.Path("lab"), .program = program_, .jobs = 2, .threads = 1, .stop = &stop_};
+  }
+  static TrainJob Job(uint64_t seed) {
+    TrainJob job{.name = "job" + std::to_string(seed), .changes = "train.seed=" + std::to_string(seed)};
+    job.config.train.steps = 5;
+    job.config.train.seed = seed;
+    return job;
+  }
+  int Runs() const {
+    std::ifstream diary(temp_.Path("diary"));
+    int lines = 0;
+    for (std::string line; std::getline(diary, line);) ++lines;
+    return lines;
+  }
+
+  const testing::TempFolder temp_;
+  const std::string program_ = temp_.Path("program");
+  std::atomic<bool> stop_ = false;
+};
+
+TEST_F(LabTest, TrainsEachConfigurationOnceAndTellsWhatBecameOfIt) {
+  auto lab = Lab::Open(Options());
+  ASSERT_TRUE(lab.ok()) << lab.status().message();
+  EXPECT_EQ((*lab)->Find(Job(1)).status().code(), StatusCode::kNotFound);
+  TrainJob same = Job(1);
+  same.name = "another name for it";
+  const std::vector<TrainJob> jobs = {Job(1), Job(2), same, Job(3)};
+  EXPECT_EQ((*lab)->Missing(jobs).size(), 3u);
+  ASSERT_TRUE((*lab)->Train(jobs).ok());
+  EXPECT_EQ(Runs(), 3);
+  EXPECT_TRUE((*lab)->Missing(jobs).empty());
+
+  const auto run = (*lab)->Find(same);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  EXPECT_EQ(run->record.name, "job1");
+  EXPECT_EQ(run->record.changes, "train.seed=1");
+  EXPECT_EQ(run->record.steps, 5);
+  EXPECT_EQ(run->record.tokens, 200);
+  EXPECT_DOUBLE_EQ(run->seconds_per_step, 0.3);
+  EXPECT_DOUBLE_EQ(run->record.seconds, 1.5);
+  EXPECT_GT(run->peak_bytes, 0);
+  ASSERT_EQ(run->evaluations.size(), 1u);
+  EXPECT_EQ(run->evaluations[0].accuracy, 0.75);
+  ASSERT_EQ(run->layers.size(), 1u);
+  EXPECT_DOUBLE_EQ(run->layers[0].gate, 0.5);
+  EXPECT_DOUBLE_EQ(run->layers[0].lambda, 0.9);
+
+  lab->reset();
+  auto again = Lab::Open(Options());
+  ASSERT_TRUE(again.ok());
+  ASSERT_TRUE((*again)->Train(jobs).ok());
+  EXPECT_EQ(Runs(), 3);
+}
+
+TEST_F(LabTest, ReportsProgressFromZeroToOne) {
+  LabOptions options = Options();
+  std::vector<LabProgress> seen;
+  options.progress = [&](const LabProgress& progress) { seen.push_back(progress); };
+  auto lab = Lab::Open(options);
+  ASSERT_TRUE((*lab)->Train(std::vector<TrainJob>{Job(1), Job(2)}).ok());
+  ASSERT_FALSE(seen.empty());
+  for (const LabProgress& progress : seen) {
+    EXPECT_EQ(progress.total_runs, 2);
+    EXPECT_GE(progress.work, 0);
+    EXPECT_LE(progress.work, 1);
+  }
+  EXPECT_EQ(seen.back().runs, 2);
+  EXPECT_EQ(seen.back().work, 1);
+}
+
+TEST_F(LabTest, AFailureQuotesTheProgramAndKeepsTheRest) {
+  auto lab = Lab::Open(Options());
+  const Status status = (*lab)->Train(std::vector<TrainJob>{Job(1), Job(666), Job(2)});
+  EXPECT_EQ(status.code(), StatusCode::kIoError);
+  EXPECT_NE(status.message().find("job666 failed: the disk is full"), std::string::npos) << status.message();
+  const Status next = (*lab)->Train(std::vector<TrainJob>{Job(1), Job(2)});
+  EXPECT_TRUE(next.ok()) << next.message();
+}
+
+TEST_F(LabTest, ARunThatEndsEarlyIsNotComplete) {
+  auto lab = Lab::Open(Options());
+  const Status status = (*lab)->Train(std::vector<TrainJob>{Job(888)});
+  EXPECT_NE(status.message().find("ended after 3 of 5 steps"), std::string::npos) << status.message();
+  TrainJob solved = Job(888);
+  solved.config.train.target_loss = 0.6;  // which its evaluation reaches
+  EXPECT_TRUE((*lab)->Train(std::vector<TrainJob>{solved}).ok());
+}
+
+TEST_F(LabTest, AStopLetsRunsSaveAndTheNextTimeTheyGoOn) {
+  auto lab = Lab::Open(Options());
+  std::thread stopper([&] {
+    while (Runs() < 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // until it listens to signals
+    stop_ = true;
+  });
+  const std::vector<TrainJob> jobs = {Job(777)};
+  const Status status = (*lab)->Train(jobs);
+  stopper.join();
+  EXPECT_NE(status.message().find("stopped"), std::string::npos) << status.message();
+  EXPECT_EQ((*lab)->Missing(jobs).size(), 1u);
+  stop_ = false;
+  ASSERT_TRUE((*lab)->Train(jobs).ok());  // --resume: it finishes
+  EXPECT_TRUE((*lab)->Missing(jobs).empty());
+}
+
+TEST_F(LabTest, OneProgramAtATimeWorksInAFolder) {
+  auto lab = Lab::Open(Options());
+  ASSERT_TRUE(lab.ok());
+  const auto second = Lab::Open(Options());
+  EXPECT_EQ(second.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(second.status().message().find("another program"), std::string::npos);
+  lab->reset();
+  EXPECT_TRUE(Lab::Open(Options()).ok());
+}
+
+TEST_F(LabTest, AMissingTrainingProgramIsAnError) {
+  LabOptions options = Options();
+  options.program = "/does/not/exist";
+  auto lab = Lab::Open(options);
+  EXPECT_NE((*lab)->Train(std::vector<TrainJob>{Job(1)}).message().find("/does/not/exist"), std::string::npos);
+}
+
+TEST(TrainingWorkTest, GrowsWithStepsRowsAndTokens) {
+  train::TrainConfig config;
+  config.data.kind = data::DataKind::kRecall;
+  const double work = TrainingWork(config);
+  EXPECT_GT(work, 0);
+  config.train.steps *= 3;
+  EXPECT_NEAR(TrainingWork(config) / work, 3, 1e-9);
+  config.data.recall.gap *= 4;
+  EXPECT_GT(TrainingWork(config) / work, 6);
+}
+
+}  // namespace
+}  // namespace tensorcache::experiments

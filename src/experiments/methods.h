@@ -1,0 +1,20 @@
+// The five methods, named as in the paper.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "tensorcache/config.h"
+
+namespace tensorcache::experiments {
+
+inline constexpr std::array kAllMethods = {CacheMethod::kFull, CacheMethod::kWindow, CacheMethod::kStreamingLlm,
+                                           CacheMethod::kInfini, CacheMethod::kTensorCache};
+
+std::string MethodTitle(CacheMethod method);  // "Full KV"
+
+// "4K", "131K", "1M": a number of tokens for a table's row.
+std::string ContextLabel(int64_t tokens);
+
+}  // namespace tensorcache::experiments

@@ -1,0 +1,116 @@
+// Long-context language modelling on English novels: the paper's OpenWebText table at a size for CPUs.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "core/config.h"
+#include "core/file.h"
+#include "experiments/experiments.h"
+#include "experiments/methods.h"
+#include "experiments/text_study.h"
+#include "tensorcache/tokenizer.h"
+
+namespace tensorcache::experiments {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kVocabulary = 2048;
+
+// Learned from the training novels once, and kept with the runs.
+Result<std::string> NovelTokenizer(const ExperimentOptions& options, const std::string& texts) {
+  const std::string folder = fmt::format("{}/tokenizers/novels-{}", options.work, kVocabulary);
+  if (fs::exists(folder + "/tokenizer.json")) return folder;
+  TC_ASSIGN_OR_RETURN(const std::vector<data::TextFile> files, data::ListTextFiles(texts));
+  std::vector<std::string> contents;
+  for (const data::TextFile& file : files) {
+    TC_ASSIGN_OR_RETURN(std::string content, ReadWholeFile(file.path, int64_t{1} << 30));
+    contents.push_back(std::move(content));
+  }
+  const std::vector<std::string_view> views(contents.begin(), contents.end());
+  TC_ASSIGN_OR_RETURN(const auto tokenizer, TrainByteLevelBpe(views, kVocabulary));
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return IoError(fmt::format("{}: cannot make this folder: {}", folder, error.message()));
+  TC_RETURN_IF_ERROR(tokenizer->Save(folder));
+  return folder;
+}
+
+Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
+  TextStudy study{.name = "novels", .changes = options.changes, .ours = 4, .contexts = {256, 512, 1024, 2048, 4096, 8192}, .starts = 24};
+  const std::string train = options.data + "/novels/train", valid = options.data + "/novels/valid";
+  for (const std::string& folder : {train, valid}) {
+    if (!fs::is_directory(folder)) {
+      return NotFound(fmt::format("{} is not there; --data names a folder with novels/train and novels/valid, each full of "
+                                  "text files",
+                                  folder));
+    }
+  }
+  TC_ASSIGN_OR_RETURN(const std::string tokenizer, NovelTokenizer(options, train));
+  train::TrainConfig& config = study.config;
+  config.model = {.vocab_size = 0,
+                  .hidden_size = 256,
+                  .intermediate_size = 1024,
+                  .num_hidden_layers = 6,
+                  .num_attention_heads = 8,
+                  .num_key_value_heads = 8,
+                  .max_position_embeddings = 256,
+                  .cache = {.window = 64}};
+  config.data.text = {.path = train, .valid_path = valid, .tokenizer = tokenizer};
+  config.train = {.steps = 1500,
+                  .batch_size = 16,
+                  .learning_rate = 1.5e-3,
+                  .min_learning_rate = 1e-4,
+                  .warmup_steps = 100,
+                  .weight_decay = 0.1,
+                  .beta2 = 0.95,
+                  .eval_every = 250,
+                  .eval_batches = 20,
+                  .save_every = 250};
+  if (options.quick()) {
+    config.model.hidden_size = 128;
+    config.model.intermediate_size = 512;
+    config.model.num_hidden_layers = 3;
+    config.model.num_attention_heads = config.model.num_key_value_heads = 4;
+    config.train.steps = 80;
+    config.train.warmup_steps = 10;
+    study.starts = 4;
+  }
+  study.least_context_for_claim = 4 * config.model.max_position_embeddings;
+  for (const CacheMethod method : kAllMethods) {
+    TextArm arm{.label = MethodTitle(method), .method = method};
+    if (method == CacheMethod::kTensorCache) arm.changes = TextMemoryChanges();
+    study.arms.push_back(std::move(arm));
+  }
+  TextArm carried = study.arms[4];
+  carried.label = "Tensor Cache, carried state";
+  carried.changes.push_back("train.carry_state=true");
+  study.arms.push_back(std::move(carried));
+  return study;
+}
+
+}  // namespace
+
+Plan PlanNovels(const ExperimentOptions& options) {
+  TC_ASSIGN_OR_RETURN(const TextStudy study, NovelStudy(options));
+  return PlanTextStudy(study, OneSeed(options));
+}
+
+Result<ExperimentResult> MeasureNovels(const MeasureContext& context) {
+  TC_ASSIGN_OR_RETURN(const TextStudy study, NovelStudy(context.options));
+  const ModelConfig& model = study.config.model;
+  ExperimentResult result{
+      .experiment = "novels",
+      .title = "Long-context quality: novels",
+      .paper = "Section 4.4, Table 2 (a), scaled down",
+      .setup = fmt::format(
+          "The paper's table is of 130M parameters on OpenWebText. Here: {} layers of width {}, window {}, blocks of {} "
+          "tokens, {} steps of {} blocks on 75 English novels; six others are held out. A vocabulary of {} tokens learned "
+          "from the novels. {}",
+          model.num_hidden_layers, model.hidden_size, model.cache.window, model.max_position_embeddings,
+          study.config.train.steps, study.config.train.batch_size, kVocabulary, TextMemoryNote())};
+  TC_RETURN_IF_ERROR(MeasureTextStudy(context, study, OneSeed(context.options)[0], &result));
+  return result;
+}
+
+}  // namespace tensorcache::experiments

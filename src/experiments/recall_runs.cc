@@ -1,0 +1,113 @@
+#include "experiments/recall_runs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/config.h"
+#include "train/presets.h"
+
+namespace tensorcache::experiments {
+
+Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun& run, uint64_t seed) {
+  TrainJob job{.name = fmt::format("{}-{}", run.name, seed), .changes = ""};
+  TC_RETURN_IF_ERROR(train::ReadPresetOrFile("recall", &job.config));
+  // Frequent evaluations tell when a task is solved; a run's own changes come on top.
+  std::vector<std::string> changes = {"train.eval_every=25", "train.eval_batches=2"};
+  if (options.quick()) changes.insert(changes.end(), {"train.steps=100", "train.batch_size=16"});
+  changes.insert(changes.end(), run.changes.begin(), run.changes.end());
+  changes.push_back(fmt::format("train.seed={}", seed));
+  changes.insert(changes.end(), options.changes.begin(), options.changes.end());
+  for (const std::string& change : changes) {
+    TC_RETURN_IF_ERROR(ApplyOverride(change, &job.config));
+    job.changes += fmt::format("{}{}", job.changes.empty() ? "" : " ", change);
+  }
+  return job;
+}
+
+RecallRun GapRun(CacheMethod method, int64_t gap) {
+  return {.name = fmt::format("recall-gap{}-{}", gap, NameOf(method)),
+          .changes = {fmt::format("cache.method={}", NameOf(method)), fmt::format("data.recall.gap={}", gap)}};
+}
+
+std::vector<std::string> MultistoreChanges(CacheMethod method) {
+  return {fmt::format("cache.method={}", NameOf(method)), "data.recall.stores=2", "data.recall.keys=8",
+          "data.recall.values=8"};
+}
+
+Status AddRecallJobs(const ExperimentOptions& options, const RecallRun& run, const std::vector<uint64_t>& seeds,
+                     std::vector<TrainJob>* jobs) {
+  for (const uint64_t seed : seeds) {
+    TC_ASSIGN_OR_RETURN(TrainJob job, MakeRecallJob(options, run, seed));
+    jobs->push_back(std::move(job));
+  }
+  return OkStatus();
+}
+
+int64_t RecallRows(const ExperimentOptions& options, const data::RecallConfig& task) {
+  const int64_t answers = options.quick() ? 300 : 3000, tokens = options.quick() ? 20'000 : 400'000;
+  return std::max<int64_t>(1, std::min(answers / task.episodes, tokens / task.Length()));
+}
+
+Result<RecallScores> ScoreRecallRun(const MeasureContext& context, const RecallRun& run,
+                                    const std::vector<uint64_t>& seeds, const data::RecallConfig* task) {
+  RecallScores scores;
+  for (const uint64_t seed : seeds) {
+    TC_ASSIGN_OR_RETURN(const TrainJob job, MakeRecallJob(context.options, run, seed));
+    TC_ASSIGN_OR_RETURN(TrainedRun trained, context.lab.Find(job));
+    TC_ASSIGN_OR_RETURN(const auto model, Model::Load(trained.folder, {.threads = context.options.threads}));
+    RecallStreamOptions stream{.task = task != nullptr ? *task : job.config.data.recall, .rows = 0, .seed = seed + 1};
+    stream.rows = RecallRows(context.options, stream.task);
+    TC_ASSIGN_OR_RETURN(const RecallScore score, StreamRecall(model, stream));
+    scores.accuracy.push_back(score.accuracy);
+    scores.nll.push_back(score.nll);
+    scores.runs.push_back(std::move(trained));
+  }
+  return scores;
+}
+
+Result<double> StateBytesOf(const MeasureContext& context, const RecallRun& run, uint64_t seed, RingType window,
+                            const data::RecallConfig& task) {
+  TC_ASSIGN_OR_RETURN(const TrainJob job, MakeRecallJob(context.options, run, seed));
+  TC_ASSIGN_OR_RETURN(const TrainedRun trained, context.lab.Find(job));
+  TC_ASSIGN_OR_RETURN(const auto model, Model::Load(trained.folder, {.ring = window}));
+  TC_ASSIGN_OR_RETURN(const int64_t bytes, RecallStateBytes(model, task));
+  return static_cast<double>(bytes);
+}
+
+std::string RecallSetup(const ExperimentOptions& options) {
+  return fmt::format(
+      "4 layers, 4 heads, width 128, window 12, RoPE, AdamW at 1e-3, {}; every score is of the trained model streaming token "
+      "by token.",
+      options.quick() ? "100 steps of 16 sequences (quick; the paper's budget is 300 of 32)" : "300 steps of 32 sequences");
+}
+
+Table LearnedTable(const std::string& id, const std::string& title, const std::vector<TrainedRun>& runs) {
+  Table table{.id = id,
+              .title = title,
+              .note = "Means over a layer's heads; the deviation is over seeds.",
+              .row_title = "Layer",
+              .columns = {{.title = "gate σ(g)", .digits = 3},
+                          {.title = "decay λ", .digits = 4},
+                          {.title = "write rate η", .digits = 4}}};
+  const size_t layers = runs.empty() ? 0 : runs[0].layers.size();
+  for (size_t layer = 0; layer < layers; ++layer) {
+    std::vector<double> gate, lambda, eta;
+    for (const TrainedRun& run : runs) {
+      gate.push_back(run.layers[layer].gate);
+      lambda.push_back(run.layers[layer].lambda);
+      eta.push_back(run.layers[layer].eta);
+    }
+    table.rows.push_back(
+        {.label = std::to_string(layer), .cells = {Measured(gate), Measured(lambda), Measured(eta)}});
+  }
+  return table;
+}
+
+std::string PerSeed(const std::vector<double>& values, int digits) {
+  std::string text;
+  for (const double value : values) text += fmt::format("{}{:.{}f}", text.empty() ? "" : " / ", value, digits);
+  return text;
+}
+
+}  // namespace tensorcache::experiments

@@ -1,0 +1,62 @@
+// What the experiments on associative recall have in common: their training runs, and the streaming scores of those.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "experiments/experiment.h"
+#include "experiments/methods.h"
+#include "experiments/recall_streaming.h"
+#include "tensorcache/config.h"
+
+namespace tensorcache::experiments {
+
+// A training run of preset recall with some keys changed. Its name is `name` and the seed.
+struct RecallRun {
+  std::string name;
+  std::vector<std::string> changes;  // "cache.method=window"
+};
+Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun& run, uint64_t seed);
+// The main table's: six episodes, one pair each.
+RecallRun GapRun(CacheMethod method, int64_t gap);
+// Two stored pairs an episode; 8 values, as the published chance level says.
+std::vector<std::string> MultistoreChanges(CacheMethod method);
+// The long-gap table's: one episode, trained until solved; and its gaps.
+RecallRun LongGapRun(const ExperimentOptions& options, CacheMethod method, int64_t gap);
+std::vector<int64_t> LongGapsOf(const ExperimentOptions& options);
+// Appends one job a seed.
+Status AddRecallJobs(const ExperimentOptions& options, const RecallRun& run, const std::vector<uint64_t>& seeds,
+                     std::vector<TrainJob>* jobs);
+
+// A run's scores, one number a seed.
+struct RecallScores {
+  std::vector<double> accuracy;
+  std::vector<double> nll;
+  std::vector<TrainedRun> runs;
+};
+
+// The run of each seed streams the task it was trained on, or `task`.
+Result<RecallScores> ScoreRecallRun(const MeasureContext& context, const RecallRun& run,
+                                    const std::vector<uint64_t>& seeds, const data::RecallConfig* task = nullptr);
+
+// State of one sequence of `task`. The memory is float32 with any window.
+Result<double> StateBytesOf(const MeasureContext& context, const RecallRun& run, uint64_t seed, RingType window,
+                            const data::RecallConfig& task);
+
+// The model and its training, in a sentence.
+std::string RecallSetup(const ExperimentOptions& options);
+
+// Gate, lambda and eta of each layer, means and deviations over the runs.
+Table LearnedTable(const std::string& id, const std::string& title, const std::vector<TrainedRun>& runs);
+
+// Sequences of a streaming evaluation.
+int64_t RecallRows(const ExperimentOptions& options, const data::RecallConfig& task);
+
+// "0.994 / 1.000 / 0.999"
+std::string PerSeed(const std::vector<double>& values, int digits);
+
+inline constexpr double kKilobyte = 1024;  // the paper's kB
+
+}  // namespace tensorcache::experiments

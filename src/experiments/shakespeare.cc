@@ -1,0 +1,72 @@
+// Long-context language modelling on Shakespeare: five methods, contexts up to 64 times the trained length.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "core/config.h"
+#include "experiments/experiments.h"
+#include "experiments/methods.h"
+#include "experiments/text_study.h"
+#include "train/presets.h"
+
+namespace tensorcache::experiments {
+namespace {
+
+// NLL and deviation by method (kAllMethods) and context (256 to 16384).
+const std::vector<std::vector<std::pair<double, double>>> kPublished = {
+    {{4.91, 0.57}, {6.10, 0.44}, {5.24, 0.57}, {6.02, 0.79}, {6.09, 1.05}, {6.13, 0.82}, {5.73, 0.30}},
+    {{4.91, 0.57}, {6.25, 0.39}, {5.48, 0.61}, {6.16, 0.80}, {6.27, 1.08}, {6.24, 0.80}, {5.82, 0.29}},
+    {{4.91, 0.57}, {6.25, 0.39}, {5.47, 0.60}, {6.16, 0.80}, {6.24, 1.06}, {6.21, 0.81}, {5.79, 0.29}},
+    {{4.80, 0.53}, {6.06, 0.37}, {5.14, 0.57}, {5.79, 0.83}, {5.87, 1.11}, {5.92, 0.86}, {5.51, 0.31}},
+    {{4.79, 0.50}, {5.98, 0.44}, {4.96, 0.58}, {5.60, 0.67}, {5.66, 1.00}, {5.70, 0.76}, {5.32, 0.29}},
+};
+
+Result<TextStudy> ShakespeareStudy(const ExperimentOptions& options) {
+  TextStudy study{.name = "shakespeare",
+                  .changes = options.changes,
+                  .ours = 4,
+                  .contexts = {256, 512, 1024, 2048, 4096, 8192, 16384},
+                  .starts = 4,
+                  .published = kPublished};
+  TC_RETURN_IF_ERROR(train::ReadPresetOrFile("shakespeare", &study.config));
+  data::TextDataConfig& text = study.config.data.text;
+  text.path = options.data + "/shakespeare/input.txt";
+  text.tokenizer = options.data + "/tokenizers/gpt2-bpe";
+  if (!std::filesystem::exists(text.path)) {
+    return NotFound(fmt::format("{} is not there; --data names the folder with shakespeare/input.txt", text.path));
+  }
+  std::vector<std::string> changes = {"train.batch_size=4", "train.eval_every=500", "train.eval_batches=20",
+                                      "train.save_every=250"};
+  if (options.quick()) changes.insert(changes.end(), {"train.steps=60", "train.warmup_steps=10"});
+  for (const std::string& change : changes) TC_RETURN_IF_ERROR(ApplyOverride(change, &study.config));
+  for (const CacheMethod method : kAllMethods) {
+    TextArm arm{.label = MethodTitle(method), .method = method};
+    if (method == CacheMethod::kTensorCache) arm.changes = TextMemoryChanges();
+    study.arms.push_back(std::move(arm));
+  }
+  return study;
+}
+
+}  // namespace
+
+Plan PlanShakespeare(const ExperimentOptions& options) {
+  TC_ASSIGN_OR_RETURN(const TextStudy study, ShakespeareStudy(options));
+  return PlanTextStudy(study, OneSeed(options));
+}
+
+Result<ExperimentResult> MeasureShakespeare(const MeasureContext& context) {
+  TC_ASSIGN_OR_RETURN(const TextStudy study, ShakespeareStudy(context.options));
+  ExperimentResult result{
+      .experiment = "shakespeare",
+      .title = "Long-context quality: Shakespeare",
+      .paper = "Section 4.4, Table 2 (b)",
+      .setup = fmt::format("4 layers, width 128, window 128, blocks of 256 GPT-2 tokens, {} steps of {} blocks, dropout {}. "
+                           "The last tenth of the text is held out; NLL is the mean over a whole context, streamed from an "
+                           "empty state. {}",
+                           study.config.train.steps, study.config.train.batch_size, study.config.train.dropout,
+                           TextMemoryNote())};
+  TC_RETURN_IF_ERROR(MeasureTextStudy(context, study, OneSeed(context.options)[0], &result));
+  return result;
+}
+
+}  // namespace tensorcache::experiments

@@ -1,0 +1,252 @@
+#include "experiments/text_study.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/config.h"
+#include "data/corpus.h"
+#include "experiments/methods.h"
+#include "experiments/recall_runs.h"
+#include "runtime/evaluate.h"
+#include "tensorcache/tokenizer.h"
+
+namespace tensorcache::experiments {
+namespace {
+
+Result<TrainJob> MakeJob(const TextStudy& study, const TextArm& arm, uint64_t seed) {
+  TrainJob job{.name = fmt::format("{}-{}-{}", study.name, arm.label, seed), .config = study.config};
+  std::ranges::replace(job.name, ' ', '_');
+  std::vector<std::string> changes = {fmt::format("cache.method={}", NameOf(arm.method))};
+  changes.insert(changes.end(), arm.changes.begin(), arm.changes.end());
+  changes.push_back(fmt::format("train.seed={}", seed));
+  changes.insert(changes.end(), study.changes.begin(), study.changes.end());
+  for (const std::string& change : changes) {
+    TC_RETURN_IF_ERROR(ApplyOverride(change, &job.config));
+    job.changes += fmt::format("{}{}", job.changes.empty() ? "" : " ", change);
+  }
+  return job;
+}
+
+// The held-out text, as the runs' tokenizer reads it.
+struct HeldOut {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  data::TokenRange range;
+
+  EvaluationText Text() const {
+    return {.tokens = range.end - range.begin, .read = [this](int64_t first, std::span<int32_t> out) {
+              return range.file->Read(range.begin + first, out);
+            }};
+  }
+};
+
+Result<HeldOut> OpenHeldOut(const data::TextDataConfig& config) {
+  HeldOut held_out;
+  TC_ASSIGN_OR_RETURN(held_out.tokenizer, LoadTokenizer(config.tokenizer));
+  TC_ASSIGN_OR_RETURN(const data::Corpus corpus, data::OpenCorpus(config, *held_out.tokenizer, {}));
+  held_out.range = corpus.valid;
+  return held_out;
+}
+
+// Powers of two from the window up.
+std::vector<int64_t> DistanceBins(const TextStudy& study) {
+  std::vector<int64_t> bins;
+  for (int64_t edge = study.config.model.cache.window; edge < study.contexts.back(); edge *= 2) bins.push_back(edge);
+  return bins;
+}
+
+struct ArmScores {
+  TrainedRun run;
+  std::vector<ContextScore> scores;  // one a context
+};
+
+Result<std::vector<ArmScores>> ScoreArms(const MeasureContext& context, const TextStudy& study, uint64_t seed) {
+  TC_ASSIGN_OR_RETURN(const HeldOut held_out, OpenHeldOut(study.config.data.text));
+  double total = 0, done = 0;
+  for (const int64_t length : study.contexts) {
+    total += static_cast<double>(length * study.starts) * static_cast<double>(study.arms.size());
+  }
+  std::vector<ArmScores> all;
+  for (const TextArm& arm : study.arms) {
+    ArmScores scores;
+    TC_ASSIGN_OR_RETURN(const TrainJob job, MakeJob(study, arm, seed));
+    TC_ASSIGN_OR_RETURN(scores.run, context.lab.Find(job));
+    TC_ASSIGN_OR_RETURN(const auto model, Model::Load(scores.run.folder, {.threads = context.options.threads}));
+    const EvaluationOptions options{
+        .contexts = study.contexts,
+        .starts = study.starts,
+        .seed = seed,
+        .bins = DistanceBins(study),
+        .progress = [&](int64_t length, int64_t tokens) {
+          done += static_cast<double>(tokens);
+          context.Tell(done / total, fmt::format("{} at {}", arm.label, ContextLabel(length)));
+        }};
+    TC_ASSIGN_OR_RETURN(scores.scores, Evaluate(model, held_out.Text(), options));
+    all.push_back(std::move(scores));
+  }
+  return all;
+}
+
+std::vector<Column> ArmColumns(const TextStudy& study, int64_t digits, Better better) {
+  std::vector<Column> columns;
+  for (const TextArm& arm : study.arms) columns.push_back({.title = arm.label, .digits = digits, .better = better});
+  return columns;
+}
+
+Table NllTable(const TextStudy& study, const std::vector<ArmScores>& arms) {
+  Table table{.id = "nll",
+              .title = "Streaming NLL on held-out text, nats a token",
+              .note = fmt::format("Mean and deviation over {} start positions, the same for all methods.", study.starts),
+              .row_title = "Context",
+              .columns = ArmColumns(study, 3, Better::kLower)};
+  for (size_t c = 0; c < study.contexts.size(); ++c) {
+    Row row{.label = ContextLabel(study.contexts[c])};
+    for (size_t a = 0; a < arms.size(); ++a) {
+      Cell cell = Measured(arms[a].scores[c].Nll());
+      if (a < study.published.size()) cell = Beside(cell, study.published[a][c].first, study.published[a][c].second);
+      row.cells.push_back(cell);
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Cell PairedCell(const ArmScores& from, const ArmScores& to, size_t c) {
+  const Spread spread = PairedDifference(from.scores[c].Nll(), to.scores[c].Nll());
+  Cell cell = Measured(spread.mean);
+  cell.std = spread.standard_error;
+  cell.n = std::ssize(from.scores[c].streams);
+  return cell;
+}
+
+Table PairedTable(const TextStudy& study, const std::vector<ArmScores>& arms) {
+  Table table{.id = "paired",
+              .title = fmt::format("NLL of {} minus that of the others", study.arms[study.ours].label),
+              .note = "Paired over the same start positions; ± is the standard error of the mean difference. Below zero: "
+                      "the others predict worse.",
+              .row_title = "Context"};
+  for (size_t a = 0; a < arms.size(); ++a) {
+    if (a == study.ours) continue;
+    table.columns.push_back({.title = "minus " + study.arms[a].label, .digits = 4, .better = Better::kLower});
+  }
+  for (size_t c = 0; c < study.contexts.size(); ++c) {
+    Row row{.label = ContextLabel(study.contexts[c])};
+    for (size_t a = 0; a < arms.size(); ++a) {
+      if (a == study.ours) continue;
+      Cell cell = PairedCell(arms[a], arms[study.ours], c);
+      if (a < study.published.size()) {
+        cell = Beside(cell, study.published[study.ours][c].first - study.published[a][c].first);
+      }
+      row.cells.push_back(cell);
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Table DistanceTable(const TextStudy& study, const std::vector<ArmScores>& arms) {
+  Table table{.id = "distance",
+              .title = fmt::format("NLL by the number of tokens read before, at context {}",
+                                   ContextLabel(study.contexts.back())),
+              .row_title = "Up to",
+              .columns = ArmColumns(study, 3, Better::kLower)};
+  const std::vector<int64_t>& bins = arms[0].scores.back().bins;
+  for (size_t b = 0; b < bins.size(); ++b) {
+    Row row{.label = ContextLabel(bins[b])};
+    for (const ArmScores& arm : arms) row.cells.push_back(Measured(SpreadOf(arm.scores.back().Bin(b)).mean));
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Table StateTable(const TextStudy& study, const std::vector<ArmScores>& arms) {
+  Table table{.id = "state", .title = "State of one sequence", .row_title = "Context"};
+  for (const TextArm& arm : study.arms) {
+    table.columns.push_back({.title = arm.label, .unit = "kB", .digits = 0, .better = Better::kLower});
+  }
+  for (size_t c = 0; c < study.contexts.size(); ++c) {
+    Row row{.label = ContextLabel(study.contexts[c])};
+    for (const ArmScores& arm : arms) {
+      row.cells.push_back(Measured(static_cast<double>(arm.scores[c].state_bytes) / kKilobyte));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+Figure NllFigure(const TextStudy& study, const std::vector<ArmScores>& arms) {
+  Figure figure{.id = "nll_by_context",
+                .title = "NLL against context",
+                .note = "Lower is better.",
+                .x = {.title = "context", .unit = "tokens", .log = true},
+                .y = {.title = "NLL", .unit = "nats a token"},
+                .guides = {{.x = static_cast<double>(study.config.model.max_position_embeddings),
+                            .label = "trained length"}}};
+  for (size_t a = 0; a < arms.size(); ++a) {
+    Series series{.name = study.arms[a].label, .method = std::string(NameOf(study.arms[a].method))};
+    for (size_t c = 0; c < study.contexts.size(); ++c) {
+      series.points.push_back(
+          {.x = static_cast<double>(study.contexts[c]), .y = SpreadOf(arms[a].scores[c].Nll()).mean});
+    }
+    figure.series.push_back(std::move(series));
+  }
+  return figure;
+}
+
+// At which of the contexts that matter ours is the lowest, and by how much it leads or trails the best of the others.
+void AddFindings(const TextStudy& study, const std::vector<ArmScores>& arms, ExperimentResult* result) {
+  std::string lowest, beaten;
+  for (size_t c = 0; c < study.contexts.size(); ++c) {
+    if (study.contexts[c] < study.least_context_for_claim) continue;
+    const double ours = SpreadOf(arms[study.ours].scores[c].Nll()).mean;
+    size_t best = study.ours == 0 ? 1 : 0;
+    for (size_t a = 0; a < arms.size(); ++a) {
+      if (a != study.ours && SpreadOf(arms[a].scores[c].Nll()).mean < SpreadOf(arms[best].scores[c].Nll()).mean) best = a;
+    }
+    const Cell difference = PairedCell(arms[best], arms[study.ours], c);
+    const bool leads = ours < SpreadOf(arms[best].scores[c].Nll()).mean;
+    (leads ? lowest : beaten) +=
+        fmt::format("{}{} ({:+.4f} ± {:.4f} to {})", (leads ? lowest : beaten).empty() ? "" : ", ",
+                    ContextLabel(study.contexts[c]), *difference.value, *difference.std, study.arms[best].label);
+  }
+  const std::string& name = study.arms[study.ours].label;
+  if (!lowest.empty()) result->findings.push_back(fmt::format("{} has the lowest NLL at {}.", name, lowest));
+  if (!beaten.empty()) result->findings.push_back(fmt::format("{} does not have it at {}.", name, beaten));
+}
+
+}  // namespace
+
+std::vector<std::string> TextMemoryChanges() {
+  return {"cache.tensor_cache.normalize_queries=true", "cache.tensor_cache.normalize_keys=true"};
+}
+
+std::string TextMemoryNote() { return "Tensor Cache reads and writes with unit queries and keys."; }
+
+Result<std::vector<TrainJob>> PlanTextStudy(const TextStudy& study, const std::vector<uint64_t>& seeds) {
+  std::vector<TrainJob> jobs;
+  for (const uint64_t seed : seeds) {
+    for (const TextArm& arm : study.arms) {
+      TC_ASSIGN_OR_RETURN(TrainJob job, MakeJob(study, arm, seed));
+      jobs.push_back(std::move(job));
+    }
+  }
+  return jobs;
+}
+
+Status MeasureTextStudy(const MeasureContext& context, const TextStudy& study, uint64_t seed, ExperimentResult* result) {
+  TC_ASSIGN_OR_RETURN(const std::vector<ArmScores> arms, ScoreArms(context, study, seed));
+  result->figures.push_back(NllFigure(study, arms));
+  result->tables.push_back(NllTable(study, arms));
+  result->tables.push_back(PairedTable(study, arms));
+  result->tables.push_back(DistanceTable(study, arms));
+  result->tables.push_back(StateTable(study, arms));
+  for (const ArmScores& arm : arms) result->runs.push_back(arm.run.record);
+  if (!arms[study.ours].run.layers.empty()) {
+    result->tables.push_back(LearnedTable("learned", "What " + study.arms[study.ours].label + " learned",
+                                          {arms[study.ours].run}));
+  }
+  AddFindings(study, arms, result);
+  return OkStatus();
+}
+
+}  // namespace tensorcache::experiments

@@ -1,0 +1,117 @@
+// tensorcache reproduce and demo, end to end: models are trained, if hardly, and measured.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <nlohmann/json.hpp>
+
+#include "experiments/result.h"
+#include "tests/run_testing.h"
+
+namespace tensorcache {
+namespace {
+
+class ReproduceTest : public RunTest {
+ protected:
+  // Training of a second: enough to have a model.
+  Args Small(const std::string& name, const std::vector<std::string>& more = {}) const {
+    Args args = {"reproduce", name, "--quick", "--out", Out(), "--set", "train.steps=3", "--set", "train.batch_size=2"};
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+  std::string Out() const { return temp_.Path("out"); }
+  experiments::ExperimentResult Read(const std::string& name) const {
+    auto result = experiments::ReadResult(Out() + "/" + name + ".json");
+    EXPECT_TRUE(result.ok()) << result.status().message();
+    return result.ok() ? *result : experiments::ExperimentResult{};
+  }
+  static size_t CountFolders(const std::string& path) {
+    size_t count = 0;
+    for (const auto& entry : fs::directory_iterator(path)) count += entry.is_directory();
+    return count;
+  }
+};
+
+TEST_F(ReproduceTest, RulesTrainsThreeModelsAndWritesTheTable) {
+  const Outcome outcome = Run(Small("rules"));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("3 models to train"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("quick"), std::string::npos);
+  EXPECT_NE(outcome.out.find("[0.979+-0.029]"), std::string::npos) << outcome.out;  // the paper's wedge
+  const auto result = Read("rules");
+  EXPECT_EQ(result.made.budget, "quick");
+  ASSERT_EQ(result.tables.size(), 1u);
+  ASSERT_EQ(result.tables[0].rows.size(), 3u);
+  EXPECT_EQ(result.runs.size(), 3u);
+  EXPECT_EQ(result.runs[0].steps, 3);
+  EXPECT_EQ(CountFolders(Out() + "/runs"), 3u);
+
+  // The outer rule's run is that of Tensor Cache in the OOD table: two more are enough.
+  const Outcome ood = Run(Small("ood"));
+  ASSERT_EQ(ood.status, 0) << ood.err;
+  EXPECT_NE(ood.out.find("2 models to train"), std::string::npos) << ood.out;
+  EXPECT_EQ(CountFolders(Out() + "/runs"), 5u);
+  EXPECT_EQ(Read("ood").tables.size(), 3u);
+}
+
+TEST_F(ReproduceTest, ExtensionsHaveTheirDefaultBesideThem) {
+  const Outcome outcome = Run(Small("layers"));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto result = Read("layers");
+  ASSERT_EQ(result.tables[0].rows.size(), 4u);
+  EXPECT_EQ(result.tables[0].rows[0].label, "default");
+  // Without memories, and with one: what a layer's memory takes.
+  EXPECT_LT(*result.tables[0].rows[3].cells.back().value, *result.tables[0].rows[2].cells.back().value);
+}
+
+TEST_F(ReproduceTest, AStoppedReproductionGoesOn) {
+  Args args = Small("rules");
+  args[6] = "train.steps=100000";
+  {
+    Process process(args, temp_.path());
+    const std::string runs = Out() + "/runs";
+    ASSERT_TRUE(WaitUntil([&] {
+      if (!fs::exists(runs)) return false;
+      for (const auto& entry : fs::directory_iterator(runs)) {
+        if (fs::exists(entry.path() / "metrics.jsonl") && fs::file_size(entry.path() / "metrics.jsonl") > 0) return true;
+      }
+      return false;
+    }));
+    process.Signal(SIGINT);
+    EXPECT_EQ(process.Wait(), 1);
+    EXPECT_NE(process.Err().find("stopped; what was trained is kept"), std::string::npos) << process.Err();
+  }
+  size_t saved = 0;
+  for (const auto& entry : fs::directory_iterator(Out() + "/runs")) saved += fs::exists(entry.path() / "config.json");
+  EXPECT_GE(saved, 1u);
+}
+
+TEST_F(ReproduceTest, TextThatIsNotThereIsNamed) {
+  ExpectMistake(Small("shakespeare", {"--data", temp_.Path("nowhere")}), "nowhere/shakespeare/input.txt is not there");
+  ExpectMistake(Small("novels", {"--data", temp_.Path("nowhere")}), "nowhere/novels/train is not there");
+}
+
+TEST_F(ReproduceTest, NovelsComparesMethodsOnTheSamePlaces) {
+  std::string text;
+  for (int i = 0; i < 6000; ++i) text += "the cat sat on the mat " + std::to_string(i * i) + " times, said the dog\n";
+  for (const char* part : {"train", "valid"}) {
+    fs::create_directories(temp_.Path("data/novels/" + std::string(part)));
+    temp_.Put("data/novels/" + std::string(part) + "/a.txt", text);
+  }
+  const Outcome outcome = Run(Small("novels", {"--data", temp_.Path("data")}));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const auto result = Read("novels");
+  EXPECT_EQ(result.tables[0].rows.size(), 6u);  // contexts
+  EXPECT_EQ(result.tables[0].columns.size(), 6u);
+  EXPECT_EQ(result.tables[1].id, "paired");
+  for (const auto& row : result.tables[1].rows) {
+    for (const auto& cell : row.cells) EXPECT_TRUE(cell.std.has_value());
+  }
+  EXPECT_EQ(result.figures[0].series.size(), 6u);
+}
+
+TEST_F(ReproduceTest, AnUnknownKeyIsNamed) {
+  ExpectMistake(Small("rules", {"--set", "train.stepps=3"}), "did you mean");
+}
+
+}  // namespace
+}  // namespace tensorcache
