@@ -10,7 +10,7 @@ CONFIGURE := scripts/configure.sh $(PRESET)
 .PHONY: help demo test test-races test-slow build bench format tidy clean distclean program
 
 help:
-	@echo 'make demo       build the program and watch a memory fill up'
+	@echo 'make demo       build the program; three small models learn to remember, one reads a million tokens (3 minutes)'
 	@echo 'make test       build everything and run the tests, all but those labelled slow'
 	@echo 'make test-races run the tests of threads under the thread sanitizer'
 	@echo 'make test-slow  run the tests labelled slow: training to a goal, ten million tokens'
@@ -26,7 +26,7 @@ help:
 
 demo: program
 	@echo
-	@$(PROGRAM) demo
+	@$(PROGRAM) demo --out build/demo
 	@echo 'The program is $(PROGRAM).'
 
 test:

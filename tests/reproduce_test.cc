@@ -72,7 +72,8 @@ TEST_F(ReproduceTest, AStoppedReproductionGoesOn) {
     ASSERT_TRUE(WaitUntil([&] {
       if (!fs::exists(runs)) return false;
       for (const auto& entry : fs::directory_iterator(runs)) {
-        if (fs::exists(entry.path() / "metrics.jsonl") && fs::file_size(entry.path() / "metrics.jsonl") > 0) return true;
+        if (fs::exists(entry.path() / "metrics.jsonl") && fs::file_size(entry.path() / "metrics.jsonl") > 0)
+          return true;
       }
       return false;
     }));
@@ -100,7 +101,7 @@ TEST_F(ReproduceTest, NovelsComparesMethodsOnTheSamePlaces) {
   const Outcome outcome = Run(Small("novels", {"--data", temp_.Path("data")}));
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto result = Read("novels");
-  EXPECT_EQ(result.tables[0].rows.size(), 6u);  // contexts
+  EXPECT_EQ(result.tables[0].rows.size(), 4u);  // contexts
   EXPECT_EQ(result.tables[0].columns.size(), 6u);
   EXPECT_EQ(result.tables[1].id, "paired");
   for (const auto& row : result.tables[1].rows) {
@@ -111,6 +112,17 @@ TEST_F(ReproduceTest, NovelsComparesMethodsOnTheSamePlaces) {
 
 TEST_F(ReproduceTest, AnUnknownKeyIsNamed) {
   ExpectMistake(Small("rules", {"--set", "train.stepps=3"}), "did you mean");
+}
+
+TEST_F(ReproduceTest, DemoTrainsStreamsAsksAndDrawsAPage) {
+  const Outcome outcome = Run({"demo", "--out", Out(), "--steps", "2", "--tokens", "3000"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  for (const char* part : {"Tensor Cache  2 steps", "Right answers", "3,000", "QUERY key7", "report.html"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
+  }
+  for (const char c : outcome.out) ASSERT_LT(static_cast<unsigned char>(c), 0x80);  // the locale is C
+  EXPECT_NE(ReadAll(Out() + "/report.html").find("<svg"), std::string::npos);
+  EXPECT_EQ(Read("demo").figures.size(), 2u);
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ void AddOptions(CLI::App& app, ReproduceArguments& arguments) {
                  "Folder for training runs and results; what is there is not made again. Default: reproduction, "
                  "or reproduction-quick")
       ->type_name("DIR");
-  app.add_option("--data", arguments.data, "Folder with shakespeare, novels and tokenizers, for the experiments on text")
+  app.add_option("--data", arguments.data,
+                 "Folder with shakespeare, novels and tokenizers, for the experiments on text")
       ->type_name("DIR")
       ->capture_default_str();
   app.add_option("--json", arguments.json, "Also write the result to FILE (one experiment only)")->type_name("FILE");
@@ -87,8 +88,8 @@ Result<std::vector<uint64_t>> ParseSeeds(const std::string& text) {
     const auto [stop, error] = std::from_chars(at, end, seed);
     const bool last = stop == end;
     if (error != std::errc() || (!last && (*stop != ',' || stop + 1 == end))) {
-      return InvalidArgument(fmt::format("--seeds is {}; give whole numbers with commas between, such as 1,2,3",
-                                         Quoted(text)));
+      return InvalidArgument(
+          fmt::format("--seeds is {}; give whole numbers with commas between, such as 1,2,3", Quoted(text)));
     }
     seeds.push_back(seed);
     at = last ? end : stop + 1;
@@ -259,12 +260,11 @@ Status RunReproduce(const CommandLine& line) {
   }
   TC_RETURN_IF_ERROR(CheckOutputPath(arguments.json));
   TC_ASSIGN_OR_RETURN(const std::vector<uint64_t> seeds, ParseSeeds(arguments.seeds));
-  const ExperimentOptions options{
-      .budget = arguments.quick ? experiments::Budget::kQuick : experiments::Budget::kFull,
-      .seeds = seeds,
-      .changes = arguments.changes,
-      .data = arguments.data,
-      .work = arguments.out};
+  const ExperimentOptions options{.budget = arguments.quick ? experiments::Budget::kQuick : experiments::Budget::kFull,
+                                  .seeds = seeds,
+                                  .changes = arguments.changes,
+                                  .data = arguments.data,
+                                  .work = arguments.out};
   return Reproduction(arguments, options).Run(chosen);
 }
 

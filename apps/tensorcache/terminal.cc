@@ -57,7 +57,6 @@ std::string Duration(double seconds) {
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);
 }
 
-
 Progress::Progress(int total, int first)
     : total_(total), first_(first), terminal_(isatty(STDERR_FILENO) != 0), start_(Clock::now()), last_(start_) {}
 
@@ -84,7 +83,8 @@ void Progress::Draw(double new_part, double part, const std::string& count, cons
   if (terminal_) {
     // A line that wraps cannot be redrawn: the middle gives way.
     const std::string front = fmt::format("{}{} ", Bar(part), count);
-    const size_t room = std::max<size_t>(TerminalColumns(), front.size() + left.size() + 2) - front.size() - left.size() - 1;
+    const size_t room =
+        std::max<size_t>(TerminalColumns(), front.size() + left.size() + 2) - front.size() - left.size() - 1;
     fmt::print(stderr, "\r{}{}{}\033[K", front, what.substr(0, room), left);
   } else {
     fmt::print(stderr, "{} {}{}\n", count, what, left);

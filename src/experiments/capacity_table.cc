@@ -34,13 +34,15 @@ Result<ExperimentResult> MeasureCapacityTable(const MeasureContext& context) {
       .experiment = "capacity",
       .title = "Raw capacity of one memory head",
       .paper = "Section 4.5, Table 3",
-      .setup = "Random pairs are written into one D x D matrix until the oldest one's relative error exceeds 1. Decayed: "
-               "lambda 0.995, eta 0.05."};
+      .setup =
+          "Random pairs are written into one D x D matrix until the oldest one's relative error exceeds 1. Decayed: "
+          "lambda 0.995, eta 0.05."};
   Table table{.id = "capacity",
               .title = "Writes until the oldest item is lost",
-              .note = fmt::format("Mean and deviation over {} seeds (published: five). Expected: where crosstalk is as large as the "
-                                  "signal.",
-                                  seeds.size()),
+              .note = fmt::format(
+                  "Mean and deviation over {} seeds (published: five). Expected: where crosstalk is as large as the "
+                  "signal.",
+                  seeds.size()),
               .row_title = "D"};
   Figure figure{.id = "capacity_by_dim",
                 .title = "Capacity against head dimension",
@@ -68,9 +70,10 @@ Result<ExperimentResult> MeasureCapacityTable(const MeasureContext& context) {
     }
     table.rows.push_back(std::move(row));
   }
-  result.findings.push_back(fmt::format(
-      "At D = 128 the oldest of {:.0f} random pairs is lost without decay, of {:.0f} with it (published 143.8 and 84.2).",
-      *table.rows.back().cells[2].value, *table.rows.back().cells[4].value));
+  result.findings.push_back(
+      fmt::format("At D = 128 the oldest of {:.0f} random pairs is lost without decay, of {:.0f} with it (published "
+                  "143.8 and 84.2).",
+                  *table.rows.back().cells[2].value, *table.rows.back().cells[4].value));
   result.tables.push_back(std::move(table));
   result.figures.push_back(std::move(figure));
   return result;

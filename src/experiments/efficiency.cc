@@ -89,32 +89,32 @@ Result<ExperimentResult> MeasureEfficiency(const MeasureContext& context) {
       .experiment = "efficiency",
       .title = "Time and memory of training",
       .paper = "Appendix, training efficiency",
-      .setup = "The runs of the recall and long-gap tables. Here: one CPU thread a run, its CPU time (median step times "
-               "steps) and the resident memory of the whole training process, LibTorch included. Published: a GPU, and the "
-               "memory of its tensors. Inference: weights and state; the published figure also counts activations."};
+      .setup =
+          "The runs of the recall and long-gap tables. Here: one CPU thread a run, its CPU time (median step times "
+          "steps) and the resident memory of the whole training process, LibTorch included. Published: a GPU, and the "
+          "memory of its tensors. Inference: weights and state; the published figure also counts activations."};
   Table matched = EmptyTable("matched", "Matched gaps", "");
-  Table distant = EmptyTable("long", "Long gaps",
-                             "Here training ends when the task is solved; the paper does not give its number of steps.");
+  Table distant = EmptyTable(
+      "long", "Long gaps", "Here training ends when the task is solved; the paper does not give its number of steps.");
   for (const Published& published : kMatched) {
     for (size_t m = 0; m < kMethods.size(); ++m) {
-      TC_ASSIGN_OR_RETURN(Row row,
-                          MethodRow(context, GapRun(kMethods[m], published.gap), published, m, &result.runs));
+      TC_ASSIGN_OR_RETURN(Row row, MethodRow(context, GapRun(kMethods[m], published.gap), published, m, &result.runs));
       matched.rows.push_back(std::move(row));
     }
   }
   for (const Published& published : kLong) {
     if (!Contains(LongGapsOf(context.options), published.gap)) continue;
     for (size_t m = 0; m < kMethods.size(); ++m) {
-      TC_ASSIGN_OR_RETURN(
-          Row row, MethodRow(context, LongGapRun(context.options, kMethods[m], published.gap), published, m, &result.runs));
+      TC_ASSIGN_OR_RETURN(Row row, MethodRow(context, LongGapRun(context.options, kMethods[m], published.gap),
+                                             published, m, &result.runs));
       distant.rows.push_back(std::move(row));
     }
   }
   const auto seconds = [&](size_t row) { return *matched.rows[row].cells[0].value; };
-  result.findings.push_back(
-      fmt::format("At gap 24 Tensor Cache trains in {:.0f} s on one CPU thread, {:.2f} times as long as Full KV; published "
-                  "are 798 s on a GPU, 117 times as long as Full KV.",
-                  seconds(2), seconds(2) / seconds(0)));
+  result.findings.push_back(fmt::format(
+      "At gap 24 Tensor Cache trains in {:.0f} s on one CPU thread, {:.2f} times as long as Full KV; published "
+      "are 798 s on a GPU, 117 times as long as Full KV.",
+      seconds(2), seconds(2) / seconds(0)));
   result.findings.push_back(fmt::format(
       "Its training takes {:.2f} times the process memory of Full KV's; published is 8.5 times the tensors' memory.",
       *matched.rows[2].cells[1].value / *matched.rows[0].cells[1].value));

@@ -24,11 +24,11 @@ constexpr auto EnumNames(Budget) {
 
 struct ExperimentOptions {
   Budget budget = Budget::kFull;
-  std::vector<uint64_t> seeds;  // of training; empty: the experiment's own
+  std::vector<uint64_t> seeds;       // of training; empty: the experiment's own
   std::vector<std::string> changes;  // of every training run, on top of the experiment's own: "train.steps=5"
-  std::string data;             // the folder with shakespeare, novels and tokenizers
-  std::string work;             // where an experiment keeps what it makes besides runs: a tokenizer
-  int threads = 0;              // of what is measured; 0: one per core
+  std::string data;                  // the folder with shakespeare, novels and tokenizers
+  std::string work;                  // where an experiment keeps what it makes besides runs: a tokenizer
+  int threads = 0;                   // of what is measured; 0: one per core
 
   bool quick() const { return budget == Budget::kQuick; }
 };

@@ -45,8 +45,9 @@ Extension Gates() {
   return {.name = "gates",
           .title = "Gates",
           .paper = "Section 3.3",
-          .what = "How the memory's read joins the local output. The default is one learned number a layer that starts at "
-                  "σ(0) = 0.5.",
+          .what =
+              "How the memory's read joins the local output. The default is one learned number a layer that starts at "
+              "σ(0) = 0.5.",
           .variants = {{"starts at σ(-2), as the authors' code", {"gate_init=-2"}},
                        {"one a token", {"gate=per_token"}},
                        {"fixed at 0.5", {"learn_gate=false"}}}};
@@ -66,8 +67,9 @@ Extension Norms() {
   return {.name = "norms",
           .title = "Normalisation and addressing",
           .paper = "Appendix A.3",
-          .what = "Unit queries and keys, scaled values, reads divided by their weight, and addressing before rotary "
-                  "embedding.",
+          .what =
+              "Unit queries and keys, scaled values, reads divided by their weight, and addressing before rotary "
+              "embedding.",
           .variants = {{"unit queries", {"normalize_queries=true"}},
                        {"unit keys", {"normalize_keys=true"}},
                        {"unit queries and keys", {"normalize_queries=true", "normalize_keys=true"}},
@@ -78,15 +80,16 @@ Extension Norms() {
 
 enum class Task { kRecall, kMultistore };
 
-RecallRun VariantRun(const Extension& extension, const Variant& variant, Task task) {
+RecallRun VariantRun(const ExperimentOptions& options, const Extension& extension, const Variant& variant, Task task) {
   const bool recall = task == Task::kRecall;
-  RecallRun run{.name = fmt::format("{}-{}-{}", extension.name, recall ? "recall" : "multistore",
-                                    variant.changes.empty() ? "default" : variant.changes.back()),
-                .changes = recall ? GapRun(CacheMethod::kTensorCache, 24).changes
-                                  : MultistoreChanges(CacheMethod::kTensorCache)};
+  RecallRun run{
+      .name = fmt::format("{}-{}-{}", extension.name, recall ? "recall" : "multistore",
+                          variant.changes.empty() ? "default" : variant.changes.back()),
+      .changes = recall ? GapRun(CacheMethod::kTensorCache, 24).changes : MultistoreChanges(CacheMethod::kTensorCache)};
   for (const std::string& change : variant.changes) run.changes.push_back("cache.tensor_cache." + change);
   // What is solved need not be trained on: the figure of interest is how soon that is.
   run.changes.push_back("train.target_loss=0.01");
+  if (options.quick()) run.changes.push_back("train.batch_size=8");
   return run;
 }
 
@@ -100,7 +103,8 @@ Plan PlanOf(const Extension& extension, const ExperimentOptions& options) {
   std::vector<TrainJob> jobs;
   for (const Variant& variant : WithDefault(extension)) {
     for (const Task task : {Task::kRecall, Task::kMultistore}) {
-      TC_RETURN_IF_ERROR(AddRecallJobs(options, VariantRun(extension, variant, task), OneSeed(options), &jobs));
+      TC_RETURN_IF_ERROR(
+          AddRecallJobs(options, VariantRun(options, extension, variant, task), OneSeed(options), &jobs));
     }
   }
   return jobs;
@@ -120,12 +124,13 @@ Cell SolvedAt(const std::vector<TrainedRun>& runs) {
 }
 
 Result<ExperimentResult> MeasureOf(const Extension& extension, const MeasureContext& context) {
-  ExperimentResult result{.experiment = extension.name,
-                          .title = extension.title,
-                          .paper = extension.paper + " (described there, not measured)",
-                          .setup = extension.what + " " + RecallSetup(context.options) +
-                                   " Recall: gap 24, one pair; multistore: gap 24, two pairs, 8 values. Training ends early "
-                                   "when a validation loss is below 0.01."};
+  ExperimentResult result{
+      .experiment = extension.name,
+      .title = extension.title,
+      .paper = extension.paper + " (described there, not measured)",
+      .setup = extension.what + " " + RecallSetup(context.options) +
+               " Recall: gap 24, one pair; multistore: gap 24, two pairs, 8 values. Training ends early "
+               "when a validation loss is below 0.01."};
   Table table{.id = "variants", .title = "Streaming scores by variant", .row_title = "Variant"};
   for (const char* group : {"recall", "multistore"}) {
     table.columns.push_back({.title = "accuracy", .group = group, .better = Better::kHigher});
@@ -141,14 +146,14 @@ Result<ExperimentResult> MeasureOf(const Extension& extension, const MeasureCont
       context.Tell(done++ / static_cast<double>(2 * variants.size()), variant.label);
       TC_ASSIGN_OR_RETURN(
           const RecallScores scores,
-          ScoreRecallRun(context, VariantRun(extension, variant, task), OneSeed(context.options)));
+          ScoreRecallRun(context, VariantRun(context.options, extension, variant, task), OneSeed(context.options)));
       row.cells.push_back(Measured(scores.accuracy));
       row.cells.push_back(Measured(scores.nll));
       row.cells.push_back(SolvedAt(scores.runs));
       for (const TrainedRun& run : scores.runs) result.runs.push_back(run.record);
     }
     TC_ASSIGN_OR_RETURN(const double bytes,
-                        StateBytesOf(context, VariantRun(extension, variant, Task::kRecall),
+                        StateBytesOf(context, VariantRun(context.options, extension, variant, Task::kRecall),
                                      OneSeed(context.options)[0], RingType::kFp32, data::RecallConfig{}));
     row.cells.push_back(Measured(bytes / kKilobyte));
     table.rows.push_back(std::move(row));

@@ -189,12 +189,12 @@ Result<Lab::Running> Lab::Start(const TrainJob& job) const {
   const std::string folder = FolderOf(job), request = folder + "/request.json";
   TC_RETURN_IF_ERROR(MakeFolder(folder));
   TC_RETURN_IF_ERROR(WriteFileAtomically(request, ConfigText(job.config)));
-  std::vector<std::string> arguments = {options_.program, "train", "--config", request, "--out", folder, "--threads",
-                                        std::to_string(options_.threads)};
+  std::vector<std::string> arguments = {options_.program, "train", "--config",  request,
+                                        "--out",          folder,  "--threads", std::to_string(options_.threads)};
   if (fs::exists(folder + "/train_state.safetensors")) arguments.push_back("--resume");
-  TC_ASSIGN_OR_RETURN(ChildProcess process, ChildProcess::Start({.arguments = std::move(arguments),
-                                                                 .log = folder + "/log.txt",
-                                                                 .environment = {}}));
+  TC_ASSIGN_OR_RETURN(
+      ChildProcess process,
+      ChildProcess::Start({.arguments = std::move(arguments), .log = folder + "/log.txt", .environment = {}}));
   return Running{job, std::move(process)};
 }
 
@@ -202,8 +202,8 @@ Status Lab::Finish(const Running& running, int64_t peak_bytes) const {
   const std::string folder = FolderOf(running.job);
   TrainedRun run = Summarize(running.job, options_.threads, ReadMetrics(folder));
   const train::TrainOptions& train = running.job.config.train;
-  const bool complete = !run.evaluations.empty() &&
-                        (run.record.steps == train.steps || run.evaluations.back().loss <= train.target_loss);
+  const bool complete =
+      !run.evaluations.empty() && (run.record.steps == train.steps || run.evaluations.back().loss <= train.target_loss);
   if (!complete) {
     return IoError(fmt::format("{} ended after {} of {} steps; the same command goes on from there", running.job.name,
                                run.record.steps, train.steps));

@@ -86,10 +86,10 @@ struct LabProgress {
 
 struct LabOptions {
   std::string folder;
-  std::string program;                              // that trains: tensorcache-train
-  int jobs = 1;                                     // processes at a time
-  int threads = 1;                                  // of each process
-  const std::atomic<bool>* stop = nullptr;          // set it from a signal handler: running jobs save and end
+  std::string program;                               // that trains: tensorcache-train
+  int jobs = 1;                                      // processes at a time
+  int threads = 1;                                   // of each process
+  const std::atomic<bool>* stop = nullptr;           // set it from a signal handler: running jobs save and end
   std::function<void(const LabProgress&)> progress;  // some times a second; may be empty
 };
 

@@ -60,9 +60,10 @@ Result<ExperimentResult> MeasureLongGap(const MeasureContext& context) {
       .experiment = "longgap",
       .title = "Long gaps",
       .paper = "Appendix, long-gap associative recall",
-      .setup = fmt::format("The model of the recall table with one episode and one pair. Training ends when a validation "
-                           "loss is below 0.002, at the latest after {} steps of 16 sequences.",
-                           context.options.quick() ? 100 : kMostSteps)};
+      .setup =
+          fmt::format("The model of the recall table with one episode and one pair. Training ends when a validation "
+                      "loss is below 0.002, at the latest after {} steps of 16 sequences.",
+                      context.options.quick() ? 100 : kMostSteps)};
   Table accuracy{.id = "accuracy", .title = "Answer accuracy", .row_title = "Gap"};
   Table steps{.id = "steps",
               .title = "Steps of training until the task was solved",
@@ -116,10 +117,10 @@ Result<ExperimentResult> MeasureLongGap(const MeasureContext& context) {
     state.rows.push_back(std::move(state_row));
   }
   const Row& longest = accuracy.rows.back();
-  result.findings.push_back(fmt::format(
-      "At gap {} Tensor Cache answers {:.1f} %, Infini-attention {:.1f} %, Full KV {:.1f} %{}.", gaps.back(),
-      100 * *longest.cells[2].value, 100 * *longest.cells[1].value, 100 * *longest.cells[0].value,
-      gaps.back() == 1024 ? " (published: 95.9, 87.2 and 100 %)" : ""));
+  result.findings.push_back(
+      fmt::format("At gap {} Tensor Cache answers {:.1f} %, Infini-attention {:.1f} %, Full KV {:.1f} %{}.",
+                  gaps.back(), 100 * *longest.cells[2].value, 100 * *longest.cells[1].value,
+                  100 * *longest.cells[0].value, gaps.back() == 1024 ? " (published: 95.9, 87.2 and 100 %)" : ""));
   result.tables.insert(result.tables.begin(), {std::move(accuracy), std::move(steps), std::move(state)});
   result.figures.push_back(std::move(figure));
   return result;

@@ -37,13 +37,18 @@ Result<std::string> NovelTokenizer(const ExperimentOptions& options, const std::
 }
 
 Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
-  TextStudy study{.name = "novels", .changes = options.changes, .ours = 4, .contexts = {256, 512, 1024, 2048, 4096, 8192}, .starts = 24};
+  TextStudy study{.name = "novels",
+                  .changes = options.changes,
+                  .ours = 4,
+                  .contexts = {256, 512, 1024, 2048, 4096, 8192},
+                  .starts = 24};
   const std::string train = options.data + "/novels/train", valid = options.data + "/novels/valid";
   for (const std::string& folder : {train, valid}) {
     if (!fs::is_directory(folder)) {
-      return NotFound(fmt::format("{} is not there; --data names a folder with novels/train and novels/valid, each full of "
-                                  "text files",
-                                  folder));
+      return NotFound(
+          fmt::format("{} is not there; --data names a folder with novels/train and novels/valid, each full of "
+                      "text files",
+                      folder));
     }
   }
   TC_ASSIGN_OR_RETURN(const std::string tokenizer, NovelTokenizer(options, train));
@@ -52,36 +57,32 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
                   .hidden_size = 256,
                   .intermediate_size = 1024,
                   .num_hidden_layers = 6,
-                  .num_attention_heads = 8,
-                  .num_key_value_heads = 8,
+                  .num_attention_heads = 4,
+                  .num_key_value_heads = 4,
                   .max_position_embeddings = 256,
                   .cache = {.window = 64}};
   config.data.text = {.path = train, .valid_path = valid, .tokenizer = tokenizer};
-  config.train = {.steps = 1500,
+  config.train = {.steps = 600,
                   .batch_size = 16,
-                  .learning_rate = 1.5e-3,
+                  .learning_rate = 2e-3,
                   .min_learning_rate = 1e-4,
                   .warmup_steps = 100,
                   .weight_decay = 0.1,
                   .beta2 = 0.95,
-                  .eval_every = 250,
-                  .eval_batches = 20,
-                  .save_every = 250};
+                  .eval_every = 100,
+                  .eval_batches = 10,
+                  .save_every = 100};
   if (options.quick()) {
     config.model.hidden_size = 128;
     config.model.intermediate_size = 512;
     config.model.num_hidden_layers = 3;
-    config.model.num_attention_heads = config.model.num_key_value_heads = 4;
-    config.train.steps = 80;
+    config.train.steps = 60;
     config.train.warmup_steps = 10;
     study.starts = 4;
+    study.contexts.resize(4);
   }
   study.least_context_for_claim = 4 * config.model.max_position_embeddings;
-  for (const CacheMethod method : kAllMethods) {
-    TextArm arm{.label = MethodTitle(method), .method = method};
-    if (method == CacheMethod::kTensorCache) arm.changes = TextMemoryChanges();
-    study.arms.push_back(std::move(arm));
-  }
+  study.arms = FiveTextArms();
   TextArm carried = study.arms[4];
   carried.label = "Tensor Cache, carried state";
   carried.changes.push_back("train.carry_state=true");
@@ -99,16 +100,17 @@ Plan PlanNovels(const ExperimentOptions& options) {
 Result<ExperimentResult> MeasureNovels(const MeasureContext& context) {
   TC_ASSIGN_OR_RETURN(const TextStudy study, NovelStudy(context.options));
   const ModelConfig& model = study.config.model;
-  ExperimentResult result{
-      .experiment = "novels",
-      .title = "Long-context quality: novels",
-      .paper = "Section 4.4, Table 2 (a), scaled down",
-      .setup = fmt::format(
-          "The paper's table is of 130M parameters on OpenWebText. Here: {} layers of width {}, window {}, blocks of {} "
-          "tokens, {} steps of {} blocks on 75 English novels; six others are held out. A vocabulary of {} tokens learned "
-          "from the novels. {}",
-          model.num_hidden_layers, model.hidden_size, model.cache.window, model.max_position_embeddings,
-          study.config.train.steps, study.config.train.batch_size, kVocabulary, TextMemoryNote())};
+  ExperimentResult result{.experiment = "novels",
+                          .title = "Long-context quality: novels",
+                          .paper = "Section 4.4, Table 2 (a), scaled down",
+                          .setup = fmt::format("The paper's table is of 130M parameters on OpenWebText. Here: {} "
+                                               "layers of width {}, window {}, blocks of {} "
+                                               "tokens, {} steps of {} blocks on 75 English novels; six others are "
+                                               "held out. A vocabulary of {} tokens learned "
+                                               "from the novels. {}",
+                                               model.num_hidden_layers, model.hidden_size, model.cache.window,
+                                               model.max_position_embeddings, study.config.train.steps,
+                                               study.config.train.batch_size, kVocabulary, TextMemoryNote())};
   TC_RETURN_IF_ERROR(MeasureTextStudy(context, study, OneSeed(context.options)[0], &result));
   return result;
 }

@@ -49,16 +49,15 @@ Plan PlanOod(const ExperimentOptions& options) {
 
 Result<ExperimentResult> MeasureOod(const MeasureContext& context) {
   const std::vector<uint64_t> seeds = PaperSeeds(context.options);
-  ExperimentResult result{.experiment = "ood",
-                          .title = "Gaps that training did not show",
-                          .paper = "Section 4.3, OOD calibration",
-                          .setup = RecallSetup(context.options) +
-                                   " Trained at gap 24 alone; the streamed sequences have other gaps. Full KV beyond the "
-                                   "trained length uses NTK-aware RoPE."};
-  Table accuracy{.id = "accuracy",
-                 .title = "Answer accuracy",
-                 .row_title = "Fillers",
-                 .columns = Columns(Better::kHigher, "", 3)};
+  ExperimentResult result{
+      .experiment = "ood",
+      .title = "Gaps that training did not show",
+      .paper = "Section 4.3, OOD calibration",
+      .setup = RecallSetup(context.options) +
+               " Trained at gap 24 alone; the streamed sequences have other gaps. Full KV beyond the "
+               "trained length uses NTK-aware RoPE."};
+  Table accuracy{
+      .id = "accuracy", .title = "Answer accuracy", .row_title = "Fillers", .columns = Columns(Better::kHigher, "", 3)};
   Table nll{.id = "nll",
             .title = "Negative log-likelihood of the answer, nats",
             .note = "Chance is 2.773: what is above it is confidently wrong.",
@@ -75,8 +74,7 @@ Result<ExperimentResult> MeasureOod(const MeasureContext& context) {
                 .y = {.title = "answer accuracy", .log = false, .min = 0, .max = 1.05},
                 .guides = {{.x = 24, .y = {}, .label = "trained gap"}, {.y = 1.0 / 16, .label = "chance"}}};
   for (const CacheMethod method : kMethods) {
-    figure.series.push_back(
-        {.name = MethodTitle(method), .method = std::string(NameOf(method)), .paper = false});
+    figure.series.push_back({.name = MethodTitle(method), .method = std::string(NameOf(method)), .paper = false});
   }
   double done = 0;
   const std::vector<int64_t> lengths = FillersOf(context.options);
@@ -84,7 +82,8 @@ Result<ExperimentResult> MeasureOod(const MeasureContext& context) {
     const data::RecallConfig task{.gap = fillers};
     Row accuracy_row{.label = std::to_string(fillers)}, nll_row = accuracy_row, state_row = accuracy_row;
     for (size_t m = 0; m < kMethods.size(); ++m) {
-      context.Tell(done++ / static_cast<double>(3 * lengths.size()), fmt::format("{} fillers {}", fillers, MethodTitle(kMethods[m])));
+      context.Tell(done++ / static_cast<double>(3 * lengths.size()),
+                   fmt::format("{} fillers {}", fillers, MethodTitle(kMethods[m])));
       const RecallRun run = GapRun(kMethods[m], kTrainedGap);
       TC_ASSIGN_OR_RETURN(const RecallScores scores, ScoreRecallRun(context, run, seeds, &task));
       const RingType window = kMethods[m] == CacheMethod::kFull ? RingType::kBf16 : RingType::kFp32;

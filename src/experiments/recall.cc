@@ -35,8 +35,9 @@ std::vector<Column> MethodColumns(Better better) {
 Result<Table> StateTable(const MeasureContext& context, uint64_t seed) {
   Table table{.id = "state",
               .title = "State of one sequence",
-              .note = "Counted in the sessions that streamed. The published Full KV figures are those of bfloat16 keys and "
-                      "values, the published Tensor Cache figures those of a float32 window.",
+              .note =
+                  "Counted in the sessions that streamed. The published Full KV figures are those of bfloat16 keys and "
+                  "values, the published Tensor Cache figures those of a float32 window.",
               .row_title = "Gap"};
   for (const char* precision : {"float32 window", "bfloat16 window"}) {
     for (const CacheMethod method : kStateMethods) {
@@ -76,14 +77,15 @@ void AddFindings(const Table& accuracy, ExperimentResult* result) {
       best[m] = std::max(best[m], *row.cells[m].value);
     }
   }
-  result->findings.push_back(fmt::format(
-      "Tensor Cache answers {:.1f} % or more of the queries at every gap, Full KV {:.1f} %; the window alone is at chance "
-      "(1/16): Window KV at most {:.1f} %, StreamingLLM {:.1f} %.",
-      100 * worst[4], 100 * worst[0], 100 * best[1], 100 * best[2]));
   result->findings.push_back(
-      fmt::format("Infini-attention reaches {:.1f} to {:.1f} % here, against 39.6 to 11.9 % in the paper: trained by the "
-                  "exact scan, it sees the memory it streams with.",
-                  100 * worst[3], 100 * best[3]));
+      fmt::format("Tensor Cache answers {:.1f} % or more of the queries at every gap, Full KV {:.1f} %; the window "
+                  "alone is at chance "
+                  "(1/16): Window KV at most {:.1f} %, StreamingLLM {:.1f} %.",
+                  100 * worst[4], 100 * worst[0], 100 * best[1], 100 * best[2]));
+  result->findings.push_back(fmt::format(
+      "Infini-attention reaches {:.1f} to {:.1f} % here, against 39.6 to 11.9 % in the paper: trained by the "
+      "exact scan, it sees the memory it streams with.",
+      100 * worst[3], 100 * best[3]));
 }
 
 }  // namespace
@@ -106,10 +108,8 @@ Result<ExperimentResult> MeasureRecall(const MeasureContext& context) {
       .paper = "Section 4.3, Table 1",
       .setup = RecallSetup(context.options) +
                " Six episodes STORE k v GAP f… QUERY k ANSWER v over 16 keys, values and fillers; chance is 0.0625."};
-  Table accuracy{.id = "accuracy",
-                 .title = "Answer accuracy",
-                 .row_title = "Gap",
-                 .columns = MethodColumns(Better::kHigher)};
+  Table accuracy{
+      .id = "accuracy", .title = "Answer accuracy", .row_title = "Gap", .columns = MethodColumns(Better::kHigher)};
   Table nll{.id = "nll",
             .title = "Negative log-likelihood of the answer, nats",
             .note = "Chance is 2.773.",
@@ -122,19 +122,16 @@ Result<ExperimentResult> MeasureRecall(const MeasureContext& context) {
                 .y = {.title = "answer accuracy", .min = 0, .max = 1.05},
                 .guides = {{.y = 1.0 / 16, .label = "chance"}}};
   for (const CacheMethod method : kAllMethods) {
-    figure.series.push_back(
-        {.name = MethodTitle(method), .method = std::string(NameOf(method)), .paper = false});
+    figure.series.push_back({.name = MethodTitle(method), .method = std::string(NameOf(method)), .paper = false});
   }
-  figure.series.push_back(
-      {.name = "Infini-attention, published", .method = "infini", .paper = true});
+  figure.series.push_back({.name = "Infini-attention, published", .method = "infini", .paper = true});
   double done = 0;
   for (size_t g = 0; g < kGaps.size(); ++g) {
     Row accuracy_row{.label = std::to_string(kGaps[g])}, nll_row = accuracy_row;
     const auto x = static_cast<double>(kGaps[g]);
     for (size_t m = 0; m < kAllMethods.size(); ++m) {
       context.Tell(done++ / 15, fmt::format("gap {} {}", kGaps[g], MethodTitle(kAllMethods[m])));
-      TC_ASSIGN_OR_RETURN(const RecallScores scores,
-                          ScoreRecallRun(context, GapRun(kAllMethods[m], kGaps[g]), seeds));
+      TC_ASSIGN_OR_RETURN(const RecallScores scores, ScoreRecallRun(context, GapRun(kAllMethods[m], kGaps[g]), seeds));
       const Cell cell = Measured(scores.accuracy);
       accuracy_row.cells.push_back(Beside(cell, kPublished[g][m].accuracy, kPublished[g][m].std));
       nll_row.cells.push_back(Measured(scores.nll));

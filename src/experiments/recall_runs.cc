@@ -77,9 +77,11 @@ Result<double> StateBytesOf(const MeasureContext& context, const RecallRun& run,
 
 std::string RecallSetup(const ExperimentOptions& options) {
   return fmt::format(
-      "4 layers, 4 heads, width 128, window 12, RoPE, AdamW at 1e-3, {}; every score is of the trained model streaming token "
+      "4 layers, 4 heads, width 128, window 12, RoPE, AdamW at 1e-3, {}; every score is of the trained model streaming "
+      "token "
       "by token.",
-      options.quick() ? "100 steps of 16 sequences (quick; the paper's budget is 300 of 32)" : "300 steps of 32 sequences");
+      options.quick() ? "100 steps of 16 sequences (quick; the paper's budget is 300 of 32)"
+                      : "300 steps of 32 sequences");
 }
 
 Table LearnedTable(const std::string& id, const std::string& title, const std::vector<TrainedRun>& runs) {
@@ -98,8 +100,7 @@ Table LearnedTable(const std::string& id, const std::string& title, const std::v
       lambda.push_back(run.layers[layer].lambda);
       eta.push_back(run.layers[layer].eta);
     }
-    table.rows.push_back(
-        {.label = std::to_string(layer), .cells = {Measured(gate), Measured(lambda), Measured(eta)}});
+    table.rows.push_back({.label = std::to_string(layer), .cells = {Measured(gate), Measured(lambda), Measured(eta)}});
   }
   return table;
 }

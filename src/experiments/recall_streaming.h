@@ -13,8 +13,8 @@
 namespace tensorcache::experiments {
 
 struct RecallScore {
-  double accuracy = 0;      // of the most likely token
-  double nll = 0;           // mean, nats
+  double accuracy = 0;  // of the most likely token
+  double nll = 0;       // mean, nats
   int64_t answers = 0;
   int64_t state_bytes = 0;  // of one sequence at its end
 };

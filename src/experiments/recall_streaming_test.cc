@@ -62,7 +62,8 @@ TEST(RecallStreamingTest, TokenByTokenEqualsTheWholeSequenceForEveryMethod) {
   const data::RecallConfig task{.gap = 6, .episodes = 3, .keys = 4, .values = 4, .fillers = 3, .lead = 2};
   for (const auto& [method, name] : EnumNames(CacheMethod{})) {
     const auto model = RandomModel(method, task);
-    const RecallStreamOptions options{.task = task, .rows = 37, .seed = 5};  // more than stream together, not a multiple
+    const RecallStreamOptions options{
+        .task = task, .rows = 37, .seed = 5};  // more than stream together, not a multiple
     const auto streamed = StreamRecall(model, options);
     ASSERT_TRUE(streamed.ok()) << name << ": " << streamed.status().message();
     const RecallScore expected = ScoreInOnePiece(model, options);

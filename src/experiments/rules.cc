@@ -42,13 +42,15 @@ Result<ExperimentResult> MeasureRules(const MeasureContext& context) {
       .experiment = "rules",
       .title = "Write rules",
       .paper = "Appendix, write-rule ablation",
-      .setup = RecallSetup(context.options) +
-               " Gap 24. The delta rule is the exact one, solved in closed form within a chunk; the paper approximates it "
-               "by the residual at a chunk's start."};
+      .setup =
+          RecallSetup(context.options) +
+          " Gap 24. The delta rule is the exact one, solved in closed form within a chunk; the paper approximates it "
+          "by the residual at a chunk's start."};
   Table table{.id = "rules",
               .title = "Accuracy, likelihood and training time by write rule",
-              .note = "Times are of different machines: published on a GPU, here on CPU threads (median step times the "
-                      "number of steps).",
+              .note =
+                  "Times are of different machines: published on a GPU, here on CPU threads (median step times the "
+                  "number of steps).",
               .row_title = "Rule",
               .columns = {{.title = "accuracy", .digits = 3, .better = Better::kHigher},
                           {.title = "NLL", .unit = "nats", .digits = 4, .better = Better::kLower},
@@ -75,9 +77,9 @@ Result<ExperimentResult> MeasureRules(const MeasureContext& context) {
   result.findings.push_back(fmt::format(
       "Accuracy {:.3f} with outer, {:.3f} with delta, {:.3f} with wedge; likelihood {:.4f}, {:.4f} and {:.4f} nats.",
       value(0, 0), value(1, 0), value(2, 0), value(0, 1), value(1, 1), value(2, 1)));
-  result.findings.push_back(
-      fmt::format("A step of delta takes {:.2f} times as long as one of outer, of wedge {:.2f} (published 1.32 and 1.30).",
-                  value(1, 2) / value(0, 2), value(2, 2) / value(0, 2)));
+  result.findings.push_back(fmt::format(
+      "A step of delta takes {:.2f} times as long as one of outer, of wedge {:.2f} (published 1.32 and 1.30).",
+      value(1, 2) / value(0, 2), value(2, 2) / value(0, 2)));
   result.tables.push_back(std::move(table));
   return result;
 }

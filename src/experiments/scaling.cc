@@ -44,15 +44,14 @@ Result<ExperimentResult> MeasureScaling(const MeasureContext& context) {
       .experiment = "scaling",
       .title = "State against context",
       .paper = "Section 4.2, Figure 3",
-      .setup = fmt::format("The caches of {}, window 512, float32: so many tokens really go through each, and its bytes "
-                           "are counted. Published: what a GPU process held in all, model included; only Full KV's growth "
-                           "is comparable.",
-                           quick ? "a model of 2 layers and width 256 (quick)" : "GPT-2 small's shape (12 layers, width 768)")};
+      .setup = fmt::format(
+          "The caches of {}, window 512, float32: so many tokens really go through each, and its bytes "
+          "are counted. Published: what a GPU process held in all, model included; only Full KV's growth "
+          "is comparable.",
+          quick ? "a model of 2 layers and width 256 (quick)" : "GPT-2 small's shape (12 layers, width 768)")};
   Table table{.id = "state", .title = "State of one sequence", .row_title = "Context"};
-  Table resident{.id = "resident",
-                 .title = "By which the process grew",
-                 .note = "As the kernel counts.",
-                 .row_title = "Context"};
+  Table resident{
+      .id = "resident", .title = "By which the process grew", .note = "As the kernel counts.", .row_title = "Context"};
   Figure figure{.id = "state_by_context",
                 .title = "State against context",
                 .note = "Bytes that one sequence keeps; both axes logarithmic.",
@@ -90,11 +89,11 @@ Result<ExperimentResult> MeasureScaling(const MeasureContext& context) {
   }));
   if (estimated) table.note = "Full KV at the longest contexts does not fit into this machine: its size by formula.";
   const Row& longest = table.rows.back();
-  result.findings.push_back(
-      fmt::format("At a million tokens Full KV keeps {:.1f} GB, Tensor Cache {:.3f} GB as at every length: {:.0f} times less. "
-                  "Its memories add {:.1f} % to Window KV's state.",
-                  *longest.cells[0].value, *longest.cells[4].value, *longest.cells[0].value / *longest.cells[4].value,
-                  100 * (*longest.cells[4].value / *longest.cells[1].value - 1)));
+  result.findings.push_back(fmt::format(
+      "At a million tokens Full KV keeps {:.1f} GB, Tensor Cache {:.3f} GB as at every length: {:.0f} times less. "
+      "Its memories add {:.1f} % to Window KV's state.",
+      *longest.cells[0].value, *longest.cells[4].value, *longest.cells[0].value / *longest.cells[4].value,
+      100 * (*longest.cells[4].value / *longest.cells[1].value - 1)));
   result.tables = {std::move(table), std::move(resident)};
   result.figures.push_back(std::move(figure));
   return result;

@@ -37,13 +37,12 @@ Result<TextStudy> ShakespeareStudy(const ExperimentOptions& options) {
   }
   std::vector<std::string> changes = {"train.batch_size=4", "train.eval_every=500", "train.eval_batches=20",
                                       "train.save_every=250"};
-  if (options.quick()) changes.insert(changes.end(), {"train.steps=60", "train.warmup_steps=10"});
-  for (const std::string& change : changes) TC_RETURN_IF_ERROR(ApplyOverride(change, &study.config));
-  for (const CacheMethod method : kAllMethods) {
-    TextArm arm{.label = MethodTitle(method), .method = method};
-    if (method == CacheMethod::kTensorCache) arm.changes = TextMemoryChanges();
-    study.arms.push_back(std::move(arm));
+  if (options.quick()) {
+    changes.insert(changes.end(), {"train.steps=40", "train.warmup_steps=10"});
+    study.contexts.resize(5);
   }
+  for (const std::string& change : changes) TC_RETURN_IF_ERROR(ApplyOverride(change, &study.config));
+  study.arms = FiveTextArms();
   return study;
 }
 
@@ -60,11 +59,11 @@ Result<ExperimentResult> MeasureShakespeare(const MeasureContext& context) {
       .experiment = "shakespeare",
       .title = "Long-context quality: Shakespeare",
       .paper = "Section 4.4, Table 2 (b)",
-      .setup = fmt::format("4 layers, width 128, window 128, blocks of 256 GPT-2 tokens, {} steps of {} blocks, dropout {}. "
-                           "The last tenth of the text is held out; NLL is the mean over a whole context, streamed from an "
-                           "empty state. {}",
-                           study.config.train.steps, study.config.train.batch_size, study.config.train.dropout,
-                           TextMemoryNote())};
+      .setup = fmt::format(
+          "4 layers, width 128, window 128, blocks of 256 GPT-2 tokens, {} steps of {} blocks, dropout {}. "
+          "The last tenth of the text is held out; NLL is the mean over a whole context, streamed from an "
+          "empty state. {}",
+          study.config.train.steps, study.config.train.batch_size, study.config.train.dropout, TextMemoryNote())};
   TC_RETURN_IF_ERROR(MeasureTextStudy(context, study, OneSeed(context.options)[0], &result));
   return result;
 }

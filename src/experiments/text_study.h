@@ -22,17 +22,17 @@ struct TextStudy {
   std::string name;  // of its runs
   train::TrainConfig config;
   std::vector<TextArm> arms;
-  std::vector<std::string> changes;  // of every arm, last
-  size_t ours = 0;                     // the arm that the others are compared with
-  std::vector<int64_t> contexts;       // ascending
-  int64_t starts = 4;                  // positions of the held-out text a context
+  std::vector<std::string> changes;     // of every arm, last
+  size_t ours = 0;                      // the arm that the others are compared with
+  std::vector<int64_t> contexts;        // ascending
+  int64_t starts = 4;                   // positions of the held-out text a context
   int64_t least_context_for_claim = 0;  // from here on the findings compare
   // Published NLL, deviation: arm by context; may be empty.
   std::vector<std::vector<std::pair<double, double>>> published;
 };
 
-// How Tensor Cache is set up in the experiments on text, beyond the defaults, and the same in a sentence.
-std::vector<std::string> TextMemoryChanges();
+// The five methods, set up for text, and what that means in a sentence.
+std::vector<TextArm> FiveTextArms();
 std::string TextMemoryNote();
 
 // One run an arm and seed.

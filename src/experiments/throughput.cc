@@ -66,8 +66,9 @@ Result<std::vector<Stream>> OpenStreams(const ExperimentOptions& options) {
   for (const CacheMethod method : kAllMethods) {
     ModelConfig config = Shape(options.quick());
     config.cache.method = method;
-    TC_ASSIGN_OR_RETURN(const auto model,
-                        Model::Random(config, {.weights = WeightType::kBf16, .ring = RingType::kBf16, .threads = options.threads}));
+    TC_ASSIGN_OR_RETURN(
+        const auto model,
+        Model::Random(config, {.weights = WeightType::kBf16, .ring = RingType::kBf16, .threads = options.threads}));
     TC_ASSIGN_OR_RETURN(Session session, Session::Create(model));
     streams.push_back({.session = std::move(session)});
   }
@@ -83,11 +84,11 @@ Result<ExperimentResult> MeasureThroughput(const MeasureContext& context) {
       .experiment = "throughput",
       .title = "Decoding speed against context",
       .paper = "Section 4.2, Figure 4",
-      .setup = fmt::format("{}, window 512, weights and window in bfloat16, one sequence, all CPU threads. The five methods "
-                           "decode in turn at each length; medians of {} rounds. Published: a GPU, where launching kernels, "
-                           "not memory, sets the pace.",
-                           quick ? "4 layers of width 256 (quick)" : "GPT-2 small's shape (130M parameters, random weights)",
-                           kRounds)};
+      .setup = fmt::format(
+          "{}, window 512, weights and window in bfloat16, one sequence, all CPU threads. The five methods "
+          "decode in turn at each length; medians of {} rounds. Published: a GPU, where launching kernels, "
+          "not memory, sets the pace.",
+          quick ? "4 layers of width 256 (quick)" : "GPT-2 small's shape (130M parameters, random weights)", kRounds)};
   Table speed{.id = "speed", .title = "Decoded tokens a second", .row_title = "Context"};
   Table ratio{.id = "ratio", .title = "Speed to Window KV's", .row_title = "Context"};
   Figure figure{.id = "speed_by_context",
@@ -96,7 +97,8 @@ Result<ExperimentResult> MeasureThroughput(const MeasureContext& context) {
                 .x = {.title = "context", .unit = "tokens", .log = true},
                 .y = {.title = "decoding", .unit = "tokens/s", .min = 0}};
   for (const CacheMethod method : kAllMethods) {
-    speed.columns.push_back({.title = MethodTitle(method), .unit = "tokens/s", .digits = quick ? 0 : 1, .better = Better::kHigher});
+    speed.columns.push_back(
+        {.title = MethodTitle(method), .unit = "tokens/s", .digits = quick ? 0 : 1, .better = Better::kHigher});
     ratio.columns.push_back({.title = MethodTitle(method), .digits = 2, .better = Better::kHigher});
     figure.series.push_back({.name = MethodTitle(method), .method = std::string(NameOf(method))});
   }
@@ -131,13 +133,13 @@ Result<ExperimentResult> MeasureThroughput(const MeasureContext& context) {
   }
   const Row& first = speed.rows.front();
   const Row& last = speed.rows.back();
-  result.findings.push_back(
-      fmt::format("From {} to {} tokens Full KV goes from {:.0f} to {:.0f} tokens a second, Tensor Cache from {:.0f} to {:.0f}.",
-                  first.label, last.label, *first.cells[0].value, *last.cells[0].value, *first.cells[4].value,
-                  *last.cells[4].value));
   result.findings.push_back(fmt::format(
-      "Tensor Cache decodes at {:.2f} of Window KV's speed at {} tokens; the paper reports about 0.70.",
-      *ratio.rows.back().cells[4].value, last.label));
+      "From {} to {} tokens Full KV goes from {:.0f} to {:.0f} tokens a second, Tensor Cache from {:.0f} to {:.0f}.",
+      first.label, last.label, *first.cells[0].value, *last.cells[0].value, *first.cells[4].value,
+      *last.cells[4].value));
+  result.findings.push_back(
+      fmt::format("Tensor Cache decodes at {:.2f} of Window KV's speed at {} tokens; the paper reports about 0.70.",
+                  *ratio.rows.back().cells[4].value, last.label));
   result.tables = {std::move(speed), std::move(ratio)};
   result.figures.push_back(std::move(figure));
   return result;

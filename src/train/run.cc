@@ -40,8 +40,7 @@ Status MakeFolder(const std::string& path) {
 
 // The keys that may differ between a run and its continuation: those that do not change what a step computes.
 void ForgetChangeable(OrderedJson& config) {
-  for (const char* key :
-       {"steps", "log_every", "eval_every", "eval_batches", "save_every", "target_loss", "device"}) {
+  for (const char* key : {"steps", "log_every", "eval_every", "eval_batches", "save_every", "target_loss", "device"}) {
     config["train"].erase(key);
   }
   if (config["data"].contains("text")) config["data"]["text"].erase("cache_dir");

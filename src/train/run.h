@@ -34,7 +34,7 @@ struct RunEvents {
 
 struct RunResult {
   int64_t step = 0;
-  bool stopped = false;  // before the last step, because it was asked to
+  bool stopped = false;         // before the last step, because it was asked to
   bool reached_target = false;  // train.target_loss, perhaps before the last step
   double best_loss = 0;
   EvalMetrics last;  // of the last evaluation in this run

@@ -65,14 +65,14 @@ std::string ByteLabel(double value) {
   return ShortText(value) + " " + kUnits[unit];
 }
 
-// What the labels of one axis have in common: its unit, and whether its values are powers of two.
+// What the labels of one axis have in common: its unit, and whether most of its values are powers of two.
 struct LabelStyle {
   bool bytes = false;
   bool binary = false;
 
   std::string operator()(double value) const {
     if (bytes) return ByteLabel(value);
-    return binary ? BinaryLabel(value) : DecimalLabel(value);
+    return binary && IsPowerOfTwo(value) ? BinaryLabel(value) : DecimalLabel(value);
   }
 };
 
@@ -232,7 +232,9 @@ std::vector<Tick> MakeTicks(const Scale& scale, const TickRequest& request) {
   std::erase_if(preferred, [&](double value) { return !scale.Contains(value); });
   std::ranges::sort(preferred);
   preferred.erase(std::ranges::unique(preferred).begin(), preferred.end());
-  const bool binary = scale.log() && !preferred.empty() && std::ranges::all_of(preferred, IsPowerOfTwo);
+  // Powers of two, and perhaps a million at their end.
+  const bool binary = scale.log() && !preferred.empty() &&
+                      3 * std::ranges::count_if(preferred, IsPowerOfTwo) >= 2 * std::ssize(preferred);
   const bool large = !preferred.empty() && preferred.back() >= 4096;
   const LabelStyle label{.bytes = IsByteUnit(request.unit), .binary = binary && large};
   if (preferred.size() >= 2 && preferred.size() <= kMostPreferred) {

@@ -76,6 +76,10 @@ TEST(ScaleTest, PowersOfTwo) {
   const std::vector<double> gaps = {128, 256, 512, 1024};
   EXPECT_EQ(Labels(MakeTicks(Scale::Fit({.log = true}, gaps, false), {.length = 400, .preferred = gaps})),
             (Strings{"128", "256", "512", "1024"}));
+  // A million at their end changes none of the names.
+  const std::vector<double> to_million = {4096, 16384, 65536, 131072, 1e6};
+  EXPECT_EQ(Labels(MakeTicks(Scale::Fit({.log = true}, to_million, false), {.length = 600, .preferred = to_million})),
+            (Strings{"4K", "16K", "64K", "128K", "1M"}));
 }
 
 TEST(ScaleTest, PowersOfTenAndBytes) {
