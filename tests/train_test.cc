@@ -126,6 +126,7 @@ class Train : public ::testing::Test {
     for (std::string line; std::getline(file, line);) {
       Json record = Json::parse(line);
       record.erase("tokens_per_second");
+      record.erase("cpu_seconds");
       const bool inserted =
           records.emplace(std::pair(record["kind"].get<std::string>(), record["step"].get<int64_t>()), record).second;
       EXPECT_TRUE(inserted) << "twice in the file: " << line;
@@ -174,6 +175,17 @@ TEST_F(Train, LearnsAndLeavesAModel) {
   for (const char* figure : {"gate", "lambda", "eta", "memory_norm"}) EXPECT_TRUE(layer.contains(figure)) << figure;
   EXPECT_TRUE(metrics.contains({"eval", 60}));
   EXPECT_EQ(Json::parse(Bytes(Path("run") / "config.json"))["vocab_size"], 52);
+}
+
+TEST_F(Train, EndsAtATargetLoss) {
+  const Outcome outcome = Run(With(Small(Path("run")), {"--set", "train.target_loss=100"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("done: 4 steps"), std::string::npos) << outcome.output;  // the first evaluation
+  EXPECT_TRUE(fs::exists(Path("run") / "model.safetensors"));
+  EXPECT_FALSE(Metrics(Path("run")).contains({"train", 5}));
+  // It may go on for a lower one.
+  const Outcome more = Run({"--resume", "--out", Path("run").string(), "--set", "train.target_loss=0"});
+  EXPECT_NE(more.output.find("done: 12 steps"), std::string::npos) << more.output;
 }
 
 TEST_F(Train, ResumesAfterSigtermToTheLastBit) {

@@ -2,13 +2,13 @@
 // shares no code with ours.
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <string>
 #include <vector>
 
 #include "kernels/memory_scan/memory_scan.h"
 #include "kernels/memory_scan/memory_scan_testing.h"
+#include "train/torch.h"
 
 namespace tensorcache {
 namespace {
@@ -19,14 +19,14 @@ using testing::ScanGradients;
 using testing::ScanProblem;
 
 // (B, T, heads, D) as RowBuffer stores it -> (B, heads, T, D), double, a leaf.
-torch::Tensor Leaf(const RowBuffer& array, int64_t B, int64_t heads, int64_t T, int64_t D) {
+at::Tensor Leaf(const RowBuffer& array, int64_t B, int64_t heads, int64_t T, int64_t D) {
   const std::vector<float> values = array.Values();
-  auto t = torch::from_blob(const_cast<float*>(values.data()), {B, T, heads, D}).to(torch::kDouble);
+  auto t = at::from_blob(const_cast<float*>(values.data()), {B, T, heads, D}).to(at::kDouble);
   return t.transpose(1, 2).contiguous().requires_grad_(true);
 }
 
 struct Oracle {
-  torch::Tensor q, k, v, g, b, A0, reads, A;
+  at::Tensor q, k, v, g, b, A0, reads, A;
 };
 
 // One head group after the other, one token after the other; ring empty, lag as given.
@@ -39,8 +39,8 @@ Oracle Recurrence(const ScanProblem<float>& p) {
   o.g = Leaf(p.g, s.B, s.G, s.T, 1);
   o.b = Leaf(p.b, s.B, s.G, s.T, 1);
   o.A0 = Leaf(p.initial, s.B, s.G, s.Dk, s.Dv);
-  torch::Tensor A = o.A0;
-  std::vector<torch::Tensor> reads;
+  at::Tensor A = o.A0;
+  std::vector<at::Tensor> reads;
   for (int64_t t = 0; t < s.T; ++t) {
     if (t >= s.lag) {
       const auto k = o.k.select(2, t - s.lag).unsqueeze(2), v = o.v.select(2, t - s.lag).unsqueeze(2);  // (B, G, 1, D)
@@ -53,12 +53,12 @@ Oracle Recurrence(const ScanProblem<float>& p) {
     const auto shared = A.repeat_interleave(s.H / s.G, 1);  // (B, H, Dk, Dv)
     reads.push_back(o.q.select(2, t).unsqueeze(2).matmul(shared));
   }
-  o.reads = torch::cat(reads, 2);
+  o.reads = at::cat(reads, 2);
   o.A = A;
   return o;
 }
 
-void ExpectClose(const char* what, const RowBuffer& actual, const torch::Tensor& expected, int64_t T, int64_t D) {
+void ExpectClose(const char* what, const RowBuffer& actual, const at::Tensor& expected, int64_t T, int64_t D) {
   const int64_t B = expected.size(0), heads = expected.size(1);
   const auto a = Leaf(actual, B, heads, T, D).detach();
   const double scale = expected.abs().max().item<double>() + 1;
@@ -66,7 +66,7 @@ void ExpectClose(const char* what, const RowBuffer& actual, const torch::Tensor&
 }
 
 TEST(MemoryScanOracle, ForwardAndBackwardEqualAutograd) {
-  torch::set_num_threads(1);  // thousands of tiny operations
+  at::set_num_threads(1);  // thousands of tiny operations
   for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
     for (const int64_t lag : {0, 7}) {
       SCOPED_TRACE("rule " + std::to_string(static_cast<int>(rule)) + " lag " + std::to_string(lag));

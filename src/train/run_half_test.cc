@@ -222,5 +222,27 @@ TEST(RunHalfFailures, NumbersThatAreNoneAreNoticed) {
   EXPECT_TRUE(good.Decode(4).ok()) << "its company is none of its business";
 }
 
+// A memory whose output starts at zero adds exactly nothing: training starts from window attention.
+TEST(RunHalfStart, AZeroOutputStartsAsTheWindow) {
+  const at::NoGradGuard no_grad;
+  ModelConfig config = SmallConfig();
+  config.cache.method = CacheMethod::kTensorCache;
+  for (const bool zero : {true, false}) {
+    config.cache.tensor_cache.zero_output = zero;
+    const testing::TempFolder folder;
+    ASSERT_TRUE(SaveModel(RandomModel(config), folder.path()).ok());
+    CacheConfig window = config.cache;
+    window.method = CacheMethod::kWindow;
+    std::vector<std::vector<float>> logits;
+    for (const std::optional<CacheConfig>& cache : {std::optional<CacheConfig>(), std::optional(window)}) {
+      const RunModel run = std::move(tensorcache::Model::Load(folder.path(), {.threads = 1, .cache = cache})).value();
+      Session session = std::move(Session::Create(run)).value();
+      for (int32_t token = 0; token < 40; ++token) ASSERT_TRUE(session.Decode(token % 11).ok());
+      logits.emplace_back(session.logits().begin(), session.logits().end());
+    }
+    EXPECT_EQ(logits[0] == logits[1], zero);
+  }
+}
+
 }  // namespace
 }  // namespace tensorcache::train

@@ -2,25 +2,25 @@
 #include <cblas.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 #include <string>
 
 #include "testing/kernel_testing.h"
+#include "train/torch.h"
 
 namespace tensorcache {
 namespace {
 
 TEST(TorchLinkTest, BackwardOfASmallFunction) {
-  const auto x = torch::randn({5, 7}, torch::dtype(torch::kDouble).requires_grad(true));
-  const auto w = torch::randn({7, 3}, torch::dtype(torch::kDouble).requires_grad(true));
-  torch::sigmoid(x.matmul(w)).sum().backward();
+  const auto x = torch::randn({5, 7}, at::TensorOptions(at::kDouble).requires_grad(true));
+  const auto w = torch::randn({7, 3}, at::TensorOptions(at::kDouble).requires_grad(true));
+  at::sigmoid(x.matmul(w)).sum().backward();
 
-  const torch::NoGradGuard no_grad;
-  const auto y = torch::sigmoid(x.matmul(w));
+  const at::NoGradGuard no_grad;
+  const auto y = at::sigmoid(x.matmul(w));
   const auto slope = y * (1 - y);  // of the sigmoid, (5, 3)
-  EXPECT_TRUE(torch::allclose(x.grad(), slope.matmul(w.t()), 1e-12, 1e-12));
-  EXPECT_TRUE(torch::allclose(w.grad(), x.t().matmul(slope), 1e-12, 1e-12));
+  EXPECT_TRUE(at::allclose(x.grad(), slope.matmul(w.t()), 1e-12, 1e-12));
+  EXPECT_TRUE(at::allclose(w.grad(), x.t().matmul(slope), 1e-12, 1e-12));
 }
 
 TEST(TorchLinkTest, SgemmOfBothLibrariesAgrees) {
