@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -22,7 +23,11 @@ class SequenceWriter {
 
   void Write() {
     Fillers(config_.lead);
-    for (int64_t e = 0; e < config_.episodes; ++e) Episode();
+    if (config_.min_gap > 0) {
+      MixedEpisodes();
+    } else {
+      for (int64_t e = 0; e < config_.episodes; ++e) Episode(config_.gap);
+    }
     Fillers(config_.tail);
     TC_CHECK(at_ == inputs_.size());
   }
@@ -35,7 +40,19 @@ class SequenceWriter {
     for (int64_t i = 0; i < count; ++i) Put(config_.FirstFiller() + Draw(config_.fillers));
   }
 
-  void Episode() {
+  // Up to where the tail begins.
+  void MixedEpisodes() {
+    const int64_t overhead = config_.EpisodeLength() - config_.gap;
+    const auto left = [&] { return std::ssize(inputs_) - config_.tail - static_cast<int64_t>(at_) - overhead; };
+    while (left() >= config_.min_gap) {
+      const double low = std::log(static_cast<double>(config_.min_gap)),
+                   high = std::log(static_cast<double>(std::min(config_.gap, left())) + 1);
+      Episode(std::min(static_cast<int64_t>(std::exp(low + (high - low) * rng_.UniformDouble())), left()));
+    }
+    Fillers(left() + overhead);
+  }
+
+  void Episode(int64_t gap) {
     keys_.clear();
     values_.clear();
     for (int64_t s = 0; s < config_.stores; ++s) {
@@ -46,7 +63,7 @@ class SequenceWriter {
       Put(values_.back());
     }
     Put(kGapToken);
-    Fillers(config_.gap);
+    Fillers(gap);
     const auto queried = static_cast<size_t>(Draw(config_.stores));
     Put(kQueryToken);
     Put(keys_[queried]);
@@ -106,6 +123,7 @@ Status ValidateRecallConfig(const RecallConfig& config) {
   constexpr int64_t kMaxLength = int64_t{1} << 24;
   constexpr int64_t kMaxKinds = int64_t{1} << 20;
   TC_RETURN_IF_ERROR(CheckRange("gap", config.gap, 0, kMaxLength));
+  TC_RETURN_IF_ERROR(CheckRange("min_gap", config.min_gap, 0, config.gap));
   TC_RETURN_IF_ERROR(CheckRange("episodes", config.episodes, 1, kMaxLength));
   TC_RETURN_IF_ERROR(CheckRange("keys", config.keys, 1, kMaxKinds));
   TC_RETURN_IF_ERROR(CheckRange("values", config.values, 1, kMaxKinds));

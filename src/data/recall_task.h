@@ -7,6 +7,10 @@
 // where the queried k is one of the episode's keys. Only the v behind ANSWER has a target. All choices are uniform and
 // independent, so a key may have had another value in an earlier episode, and chance is 1 / values.
 //
+// With min_gap > 0 gaps differ: each episode's is drawn from min_gap to gap, uniform in its logarithm, and as many episodes
+// as fit fill a sequence of the same length, fillers the rest. A model learns from the short ones first, and has to find a
+// pair wherever it was stored.
+//
 // Tokens: 0 STORE, 1 GAP, 2 QUERY, 3 ANSWER, then the keys, the values, the fillers: 4 to 19, 20 to 35, 36 to 51 by
 // default.
 #pragma once
@@ -21,6 +25,7 @@ namespace tensorcache::data {
 
 struct RecallConfig {
   int64_t gap = 24;
+  int64_t min_gap = 0;
   int64_t episodes = 6;
   int64_t stores = 1;
   int64_t keys = 16;
@@ -33,6 +38,7 @@ struct RecallConfig {
   template <class V>
   void Fields(V& v) {
     v("gap", gap, "filler tokens between what is stored and the query");
+    v("min_gap", min_gap, "0: every gap is the same; more: gaps from this one up, and as many episodes as fit");
     v("episodes", episodes, "store, gap, query and answer, that many times a sequence");
     v("stores", stores, "pairs stored per episode, one of which is queried");
     v("keys", keys, "different keys");

@@ -241,5 +241,37 @@ TEST(RecallTask, ConfigReadsAndWritesJson) {
   EXPECT_FALSE(ApplyOverride("gaps=36", &config).ok());
 }
 
+TEST(RecallTaskTest, MixedGapsFillTheSequenceAndCoverTheirRange) {
+  const RecallConfig config{.gap = 64, .min_gap = 4, .episodes = 2, .stores = 2, .keys = 5, .lead = 3, .tail = 2};
+  const auto source = Source(config);
+  const Batch batch = Fill(*source, Split::kTrain, 0, 0, 200);
+  ASSERT_EQ(batch.length, 3 + 2 * (64 + 11) + 2);
+  std::map<int64_t, int> gaps;
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const int32_t* input = batch.inputs.data() + row * batch.length;
+    const int32_t* target = batch.targets.data() + row * batch.length;
+    int64_t answers = 0;
+    for (int64_t at = 0; at < batch.length; ++at) {
+      EXPECT_EQ(target[at] >= 0, input[at] == kAnswerToken) << at;
+      if (input[at] != kAnswerToken) continue;
+      ++answers;
+      int64_t gap = at - 2;  // QUERY k ANSWER
+      while (input[gap - 1] != kGapToken) --gap;
+      ++gaps[at - 2 - gap];
+      // The pairs before GAP: the queried key's value is the answer.
+      const int32_t* store = input + gap - 1 - 6;
+      ASSERT_EQ(store[0], kStoreToken);
+      ASSERT_EQ(store[3], kStoreToken);
+      EXPECT_EQ(target[at], store[1] == input[at - 1] ? store[2] : store[5]) << at;
+      EXPECT_EQ(input[at + 1], target[at]);
+    }
+    EXPECT_GE(answers, 2);
+  }
+  EXPECT_EQ(gaps.begin()->first, 4);
+  EXPECT_EQ(gaps.rbegin()->first, 64);
+  EXPECT_GT(gaps[4] + gaps[5], gaps[40] + gaps[41]);  // uniform in the logarithm
+  EXPECT_FALSE(MakeRecallSource({.gap = 4, .min_gap = 5}, 1).ok());
+}
+
 }  // namespace
 }  // namespace tensorcache::data

@@ -95,7 +95,9 @@ Result<ExperimentResult> MeasureEfficiency(const MeasureContext& context) {
           "memory of its tensors. Inference: weights and state; the published figure also counts activations."};
   Table matched = EmptyTable("matched", "Matched gaps", "");
   Table distant = EmptyTable(
-      "long", "Long gaps", "Here training ends when the task is solved; the paper does not give its number of steps.");
+      "long", "Long gaps",
+      "Here a run starts from the model of half its gap and ends when the task is solved, so the times are not "
+      "those of equal work.");
   for (const Published& published : kMatched) {
     for (size_t m = 0; m < kMethods.size(); ++m) {
       TC_ASSIGN_OR_RETURN(Row row, MethodRow(context, GapRun(kMethods[m], published.gap), published, m, &result.runs));

@@ -27,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxLogBytes = int64_t{1} << 28;
+constexpr char kDoneFile[] = "done.json";
 constexpr auto kPollEvery = std::chrono::milliseconds(200);
 
 Status MakeFolder(const std::string& path) {
@@ -158,7 +159,8 @@ Result<std::unique_ptr<Lab>> Lab::Open(const LabOptions& options) {
 Lab::~Lab() { close(lock_); }
 
 std::string Lab::FolderOf(const TrainJob& job) const {
-  const std::string text = ChangedKeys(job.config);
+  std::string text = ChangedKeys(job.config);
+  if (job.from != nullptr) text += "from " + fs::path(FolderOf(*job.from)).filename().string();
   Crc64 checksum;
   checksum.Add(std::as_bytes(std::span(text)));
   return fmt::format("{}/runs/{}-{}-{:016x}", options_.folder, NameOf(job.config.data.kind),
@@ -168,20 +170,26 @@ std::string Lab::FolderOf(const TrainJob& job) const {
 std::string Lab::PathOf(const TrainJob& job, const char* file) const { return FolderOf(job) + "/" + file; }
 
 Result<TrainedRun> Lab::Find(const TrainJob& job) const {
-  const std::string path = PathOf(job, "done.json");
-  if (!fs::exists(path)) return NotFound(fmt::format("{} has not been trained", job.name));
+  const std::string path = PathOf(job, kDoneFile);
+  if (!IsComplete(job)) return NotFound(fmt::format("{} has not been trained", job.name));
   TrainedRun run;
   TC_RETURN_IF_ERROR(ReadConfigFile(path, &run));
   run.folder = FolderOf(job);
   return run;
 }
 
+bool Lab::IsComplete(const TrainJob& job) const { return fs::exists(PathOf(job, kDoneFile)); }
+
+void Lab::AddMissing(const TrainJob& job, std::set<std::string>* seen, std::vector<TrainJob>* missing) const {
+  if (!seen->insert(FolderOf(job)).second || IsComplete(job)) return;
+  if (job.from != nullptr) AddMissing(*job.from, seen, missing);
+  missing->push_back(job);
+}
+
 std::vector<TrainJob> Lab::Missing(std::span<const TrainJob> jobs) const {
   std::vector<TrainJob> missing;
   std::set<std::string> seen;
-  for (const TrainJob& job : jobs) {
-    if (seen.insert(FolderOf(job)).second && !fs::exists(PathOf(job, "done.json"))) missing.push_back(job);
-  }
+  for (const TrainJob& job : jobs) AddMissing(job, &seen, &missing);
   return missing;
 }
 
@@ -191,6 +199,7 @@ Result<Lab::Running> Lab::Start(const TrainJob& job) const {
   TC_RETURN_IF_ERROR(WriteFileAtomically(request, ConfigText(job.config)));
   std::vector<std::string> arguments = {options_.program, "train", "--config",  request,
                                         "--out",          folder,  "--threads", std::to_string(options_.threads)};
+  if (job.from != nullptr) arguments.insert(arguments.end(), {"--set", "train.init=" + FolderOf(*job.from)});
   if (fs::exists(folder + "/train_state.safetensors")) arguments.push_back("--resume");
   TC_ASSIGN_OR_RETURN(
       ChildProcess process,
@@ -209,7 +218,7 @@ Status Lab::Finish(const Running& running, int64_t peak_bytes) const {
                                run.record.steps, train.steps));
   }
   run.peak_bytes = peak_bytes;
-  return WriteFileAtomically(folder + "/done.json", ToJson(run).dump(1) + "\n");
+  return WriteFileAtomically(folder + "/" + kDoneFile, ToJson(run).dump(1) + "\n");
 }
 
 void Lab::Report(std::span<const TrainJob> jobs, std::span<const Running> running) const {
@@ -219,7 +228,7 @@ void Lab::Report(std::span<const TrainJob> jobs, std::span<const Running> runnin
   for (const TrainJob& job : jobs) {
     const double work = TrainingWork(job.config);
     total += work;
-    if (!fs::exists(PathOf(job, "done.json"))) continue;
+    if (!IsComplete(job)) continue;
     done += work;
     ++progress.runs;
   }
@@ -242,39 +251,50 @@ void Lab::StopAll(std::vector<Running>& running) const {
   running.clear();
 }
 
+Status Lab::StartSome(std::vector<TrainJob>& waiting, std::vector<Running>& running) const {
+  for (auto job = waiting.begin(); job != waiting.end() && std::ssize(running) < options_.jobs;) {
+    if (job->from != nullptr && !IsComplete(*job->from)) {
+      ++job;
+      continue;
+    }
+    TC_ASSIGN_OR_RETURN(Running started, Start(*job));
+    running.push_back(std::move(started));
+    job = waiting.erase(job);
+  }
+  return OkStatus();
+}
+
+Status Lab::FinishSome(std::vector<Running>& running) const {
+  for (size_t i = 0; i < running.size();) {
+    const std::optional<ProcessExit> exit = running[i].process.Poll();
+    if (!exit) {
+      ++i;
+      continue;
+    }
+    const Running ended = std::move(running[i]);
+    running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
+    const std::string log = PathOf(ended.job, "log.txt");
+    if (exit->status != 0) {
+      return IoError(fmt::format("{} failed: {} (all of it: {})", ended.job.name, LastLine(log), log));
+    }
+    TC_RETURN_IF_ERROR(Finish(ended, exit->peak_bytes));
+  }
+  return OkStatus();
+}
+
 Status Lab::Train(std::span<const TrainJob> all) {
   const std::vector<TrainJob> jobs = Missing(all);
+  std::vector<TrainJob> waiting = jobs;
   std::vector<Running> running;
-  size_t next = 0;
-  while (next < jobs.size() || !running.empty()) {
-    if (options_.stop != nullptr && options_.stop->load()) {
+  while (!waiting.empty() || !running.empty()) {
+    Status status = StartSome(waiting, running);
+    if (status.ok()) status = FinishSome(running);
+    if (status.ok() && options_.stop != nullptr && options_.stop->load()) {
+      status = IoError("stopped; what was trained is kept, and the same command goes on from there");
+    }
+    if (!status.ok()) {
       StopAll(running);
-      return IoError("stopped; what was trained is kept, and the same command goes on from there");
-    }
-    while (next < jobs.size() && std::ssize(running) < options_.jobs) {
-      Result<Running> started = Start(jobs[next++]);
-      if (!started.ok()) {
-        StopAll(running);
-        return started.status();
-      }
-      running.push_back(std::move(*started));
-    }
-    for (size_t i = 0; i < running.size();) {
-      const std::optional<ProcessExit> exit = running[i].process.Poll();
-      if (!exit) {
-        ++i;
-        continue;
-      }
-      const Running ended = std::move(running[i]);
-      running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
-      Status status = exit->status == 0
-                          ? Finish(ended, exit->peak_bytes)
-                          : IoError(fmt::format("{} failed: {} (all of it: {})", ended.job.name,
-                                                LastLine(PathOf(ended.job, "log.txt")), PathOf(ended.job, "log.txt")));
-      if (!status.ok()) {
-        StopAll(running);
-        return status;
-      }
+      return status;
     }
     Report(jobs, running);
     std::this_thread::sleep_for(kPollEvery);

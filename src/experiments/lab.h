@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +28,7 @@ struct TrainJob {
   std::string name;     // "recall-gap24-window-1337": for people
   std::string changes;  // what the config changes in its preset, for people: "cache.method=window train.seed=2027"
   train::TrainConfig config;
+  std::shared_ptr<const TrainJob> from;  // the run whose model it starts from; null: random parameters
 };
 
 // What a layer's memory has learned, means over its heads.
@@ -99,12 +101,12 @@ class Lab {
   static Result<std::unique_ptr<Lab>> Open(const LabOptions& options);
   ~Lab();
 
-  // Makes those of the runs that are not there yet; equal ones once. If one fails, the others are stopped (they go on the next
+  // Makes those of the runs that are not there yet, and those they start from; equal ones once. If one fails, the others are stopped (they go on the next
   // time), and the error quotes the training program.
   Status Train(std::span<const TrainJob> jobs);
   // A run that Train has made. kNotFound otherwise.
   Result<TrainedRun> Find(const TrainJob& job) const;
-  // Those that are not complete yet, each once.
+  // Those that are not complete yet, each once, behind those they start from.
   std::vector<TrainJob> Missing(std::span<const TrainJob> jobs) const;
 
   const LabOptions& options() const { return options_; }
@@ -114,11 +116,18 @@ class Lab {
   std::string FolderOf(const TrainJob& job) const;
   std::string PathOf(const TrainJob& job, const char* file) const;
 
+  bool IsComplete(const TrainJob& job) const;
+  void AddMissing(const TrainJob& job, std::set<std::string>* seen, std::vector<TrainJob>* missing) const;
+
   struct Running;
   Result<Running> Start(const TrainJob& job) const;
   Status Finish(const Running& running, int64_t peak_bytes) const;
   void Report(std::span<const TrainJob> jobs, std::span<const Running> running) const;
   void StopAll(std::vector<Running>& running) const;
+  // Starts as many of the waiting jobs as may run now.
+  Status StartSome(std::vector<TrainJob>& waiting, std::vector<Running>& running) const;
+  // Takes those that have ended out of `running`.
+  Status FinishSome(std::vector<Running>& running) const;
 
   LabOptions options_;
   int lock_;

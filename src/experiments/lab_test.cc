@@ -151,6 +151,29 @@ TEST_F(LabTest, AStopLetsRunsSaveAndTheNextTimeTheyGoOn) {
   EXPECT_TRUE((*lab)->Missing(jobs).empty());
 }
 
+TEST_F(LabTest, ARunThatStartsFromAnotherWaitsForIt) {
+  TrainJob second = Job(2);
+  second.from = std::make_shared<const TrainJob>(Job(1));
+  TrainJob third = Job(3);
+  third.from = std::make_shared<const TrainJob>(second);
+  auto lab = Lab::Open(Options());
+  const std::vector<TrainJob> jobs = {third, Job(1)};
+  ASSERT_EQ((*lab)->Missing(jobs).size(), 3u);
+  EXPECT_EQ((*lab)->Missing(jobs)[0].name, "job1");
+  ASSERT_TRUE((*lab)->Train(jobs).ok());
+  EXPECT_EQ(Runs(), 3);
+  std::ifstream diary(temp_.Path("diary"));
+  std::string first, next, last;
+  std::getline(diary, first);
+  std::getline(diary, next);
+  std::getline(diary, last);
+  EXPECT_EQ(first.find("--set"), first.npos) << first;
+  EXPECT_NE(next.find("\"seed\": 2 --set"), next.npos) << next;
+  EXPECT_NE(last.find("\"seed\": 3 --set"), last.npos) << last;
+  // The same configuration from random parameters is another run.
+  EXPECT_EQ((*lab)->Missing(std::vector<TrainJob>{Job(2)}).size(), 1u);
+}
+
 TEST_F(LabTest, OneProgramAtATimeWorksInAFolder) {
   auto lab = Lab::Open(Options());
   ASSERT_TRUE(lab.ok());

@@ -60,7 +60,7 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
                   .num_attention_heads = 4,
                   .num_key_value_heads = 4,
                   .max_position_embeddings = 256,
-                  .cache = {.window = 64}};
+                  .cache = {.window = 16}};
   config.data.text = {.path = train, .valid_path = valid, .tokenizer = tokenizer};
   config.train = {.steps = 600,
                   .batch_size = 16,

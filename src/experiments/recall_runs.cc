@@ -22,6 +22,11 @@ Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun
     TC_RETURN_IF_ERROR(ApplyOverride(change, &job.config));
     job.changes += fmt::format("{}{}", job.changes.empty() ? "" : " ", change);
   }
+  if (run.from != nullptr) {
+    TC_ASSIGN_OR_RETURN(TrainJob from, MakeRecallJob(options, *run.from, seed));
+    job.changes += " train.init=" + from.name;
+    job.from = std::make_shared<const TrainJob>(std::move(from));
+  }
   return job;
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,8 @@ namespace tensorcache::experiments {
 // A training run of preset recall with some keys changed. Its name is `name` and the seed.
 struct RecallRun {
   std::string name;
-  std::vector<std::string> changes;  // "cache.method=window"
+  std::vector<std::string> changes;       // "cache.method=window"
+  std::shared_ptr<const RecallRun> from;  // the run whose model it starts from; null: random parameters
 };
 Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun& run, uint64_t seed);
 // The main table's: six episodes, one pair each.

@@ -38,9 +38,11 @@ Status MakeFolder(const std::string& path) {
   return OkStatus();
 }
 
-// The keys that may differ between a run and its continuation: those that do not change what a step computes.
+// The keys that may differ between a run and its continuation: those that do not change what a step computes (where it once
+// started from is a folder that may have been moved since).
 void ForgetChangeable(OrderedJson& config) {
-  for (const char* key : {"steps", "log_every", "eval_every", "eval_batches", "save_every", "target_loss", "device"}) {
+  for (const char* key :
+       {"steps", "log_every", "eval_every", "eval_batches", "save_every", "target_loss", "init", "device"}) {
     config["train"].erase(key);
   }
   if (config["data"].contains("text")) config["data"]["text"].erase("cache_dir");

@@ -34,6 +34,7 @@ struct TrainOptions {
   double clip_norm = 1;
   double dropout = 0;
   bool carry_state = false;
+  std::string init;
   uint64_t seed = 1337;
   int64_t log_every = 10;
   int64_t eval_every = 100;
@@ -59,6 +60,7 @@ struct TrainOptions {
     v("clip_norm", clip_norm, "largest norm of all gradients together; 0: no limit");
     v("dropout", dropout, "of embeddings and of what each sub-layer adds");
     v("carry_state", carry_state, "blocks of a document follow each other and start from the state of the one before");
+    v("init", init, "a checkpoint folder of the same shape to start from; empty: random parameters");
     v("seed", seed, "of parameters, data order, dropout and routing");
     v("log_every", log_every, "steps between two lines of metrics.jsonl");
     v("eval_every", eval_every, "steps between two evaluations; 0: none but the last");

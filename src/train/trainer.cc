@@ -69,6 +69,7 @@ Result<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config,
   }
   at::Device device(config.train.device);
   TC_ASSIGN_OR_RETURN(Model model, Model::Create(config.model, config.train.seed, device));
+  if (!config.train.init.empty()) TC_RETURN_IF_ERROR(LoadParameters(config.train.init, model));
   return std::unique_ptr<Trainer>(new Trainer(config, std::move(model), std::move(source), world));
 }
 
