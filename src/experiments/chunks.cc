@@ -91,12 +91,8 @@ Result<ExperimentResult> MeasureChunks(const MeasureContext& context) {
         const RecallRun run = ChunkRun(mode, kRules[r], chunks[c]);
         context.Tell(done++ / static_cast<double>(6 * chunks.size()), run.name);
         TC_ASSIGN_OR_RETURN(const RecallScores scores, ScoreRecallRun(context, run, OneSeed(context.options)));
-        std::vector<double> times;
-        for (const TrainedRun& trained : scores.runs) {
-          times.push_back(trained.record.seconds);
-          if (mode != MemoryWrite::kEvict || c == 0) result.runs.push_back(trained.record);
-        }
-        Cell score = Measured(scores.accuracy), time = Measured(times);
+        if (mode != MemoryWrite::kEvict || c == 0) scores.AddRecords(&result.runs);
+        Cell score = Measured(scores.accuracy), time = Measured(scores.Seconds());
         if (HasPublished(mode, chunks[c])) {
           score = Beside(score, chunks[c] == 64 ? 0.265 : 1.0);
           time = Beside(time, kPublishedSeconds[r][published_column]);

@@ -150,7 +150,7 @@ Result<ExperimentResult> MeasureOf(const Extension& extension, const MeasureCont
       row.cells.push_back(Measured(scores.accuracy));
       row.cells.push_back(Measured(scores.nll));
       row.cells.push_back(SolvedAt(scores.runs));
-      for (const TrainedRun& run : scores.runs) result.runs.push_back(run.record);
+      scores.AddRecords(&result.runs);
     }
     TC_ASSIGN_OR_RETURN(const double bytes,
                         StateBytesOf(context, VariantRun(context.options, extension, variant, Task::kRecall),

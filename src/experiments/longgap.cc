@@ -1,11 +1,9 @@
 // Long gaps: one episode, one pair, up to a thousand tokens between store and query.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "core/config.h"
 #include "experiments/experiments.h"
-#include "experiments/recall_runs.h"
+#include "experiments/recall_sweep.h"
 
 namespace tensorcache::experiments {
 namespace {
@@ -67,65 +65,45 @@ Result<ExperimentResult> MeasureLongGap(const MeasureContext& context) {
           fmt::format("The model of the recall table with one episode and one pair. Training ends when a validation "
                       "loss is below 0.002, at the latest after {} steps of 16 sequences.",
                       context.options.quick() ? 100 : kMostSteps)};
-  Table accuracy{.id = "accuracy", .title = "Answer accuracy", .row_title = "Gap"};
+  RecallSweep sweep = MakeRecallSweep(kMethods, "Gap",
+                                      {.id = "accuracy_by_long_gap",
+                                       .title = "Recall against long gaps",
+                                       .note = "A window of 12 tokens, one pair to remember.",
+                                       .x = {.title = "gap", .unit = "tokens", .log = true}});
   Table steps{.id = "steps",
               .title = "Steps until the task was solved, from the model of half the gap",
               .note = "The paper trains at each gap from random parameters, and does not give its number of steps.",
               .row_title = "Gap"};
-  Table state{.id = "state",
-              .title = "State of one sequence at its end",
-              .note = "Full KV with bfloat16 keys and values, the others with a float32 window, as in the paper.",
-              .row_title = "Gap"};
-  Figure figure{.id = "accuracy_by_long_gap",
-                .title = "Recall against long gaps",
-                .note = "A window of 12 tokens, one pair to remember.",
-                .x = {.title = "gap", .unit = "tokens", .log = true},
-                .y = {.title = "answer accuracy", .min = 0, .max = 1.05},
-                .guides = {{.y = 1.0 / 16, .label = "chance"}}};
-  for (const CacheMethod method : kMethods) {
-    accuracy.columns.push_back({.title = MethodTitle(method), .better = Better::kHigher});
-    steps.columns.push_back({.title = MethodTitle(method), .digits = 0});
-    state.columns.push_back({.title = MethodTitle(method), .unit = "kB", .digits = 0, .better = Better::kLower});
-    figure.series.push_back({.name = MethodTitle(method), .method = std::string(NameOf(method))});
-  }
+  for (const CacheMethod method : kMethods) steps.columns.push_back({.title = MethodTitle(method), .digits = 0});
   double done = 0;
   for (size_t g = 0; g < gaps.size(); ++g) {
-    Row accuracy_row{.label = std::to_string(gaps[g])}, steps_row = accuracy_row, state_row = accuracy_row;
+    sweep.StartRow(std::to_string(gaps[g]), static_cast<double>(gaps[g]));
+    steps.rows.push_back({.label = std::to_string(gaps[g])});
     for (size_t m = 0; m < kMethods.size(); ++m) {
-      context.Tell(done++ / static_cast<double>(3 * gaps.size()),
+      context.Tell(done++ / static_cast<double>(kMethods.size() * gaps.size()),
                    fmt::format("gap {} {}", gaps[g], MethodTitle(kMethods[m])));
       const RecallRun run = LongGapRun(context.options, kMethods[m], gaps[g]);
       TC_ASSIGN_OR_RETURN(const RecallScores scores, ScoreRecallRun(context, run, seeds));
-      const RingType window = kMethods[m] == CacheMethod::kFull ? RingType::kBf16 : RingType::kFp32;
-      TC_ASSIGN_OR_RETURN(const double bytes, StateBytesOf(context, run, seeds[0], window, TaskOf(gaps[g])));
-      const Published& published = kPublished[g][m];
-      std::vector<double> taken;
-      for (const TrainedRun& trained : scores.runs) {
-        taken.push_back(static_cast<double>(trained.record.steps));
-        result.runs.push_back(trained.record);
-      }
-      accuracy_row.cells.push_back(Beside(Measured(scores.accuracy), published.accuracy, published.std));
-      steps_row.cells.push_back(Measured(taken));
-      state_row.cells.push_back(Beside(Measured(bytes / kKilobyte), published.state));
-      figure.series[m].points.push_back({.x = static_cast<double>(gaps[g]),
-                                         .y = *accuracy_row.cells[m].value,
-                                         .error = accuracy_row.cells[m].std.value_or(0)});
+      TC_ASSIGN_OR_RETURN(const double bytes,
+                          StateBytesOf(context, run, seeds[0], PaperWindow(kMethods[m]), TaskOf(gaps[g])));
+      sweep.Add(scores, bytes);
+      sweep.LastAccuracy(m) = Beside(sweep.LastAccuracy(m), kPublished[g][m].accuracy, kPublished[g][m].std);
+      sweep.LastState(m) = Beside(sweep.LastState(m), kPublished[g][m].state);
+      steps.rows.back().cells.push_back(Measured(scores.Steps()));
+      scores.AddRecords(&result.runs);
       if (kMethods[m] == CacheMethod::kTensorCache && g + 1 == gaps.size()) {
         result.tables.push_back(
             LearnedTable("learned", fmt::format("What Tensor Cache learned at gap {}", gaps[g]), scores.runs));
       }
     }
-    accuracy.rows.push_back(std::move(accuracy_row));
-    steps.rows.push_back(std::move(steps_row));
-    state.rows.push_back(std::move(state_row));
   }
-  const Row& longest = accuracy.rows.back();
+  const Row& longest = sweep.accuracy.rows.back();
   result.findings.push_back(
       fmt::format("At gap {} Tensor Cache answers {:.1f} %, Infini-attention {:.1f} %, Full KV {:.1f} %{}.",
                   gaps.back(), 100 * *longest.cells[2].value, 100 * *longest.cells[1].value,
                   100 * *longest.cells[0].value, gaps.back() == 1024 ? " (published: 95.9, 87.2 and 100 %)" : ""));
-  result.tables.insert(result.tables.begin(), {std::move(accuracy), std::move(steps), std::move(state)});
-  result.figures.push_back(std::move(figure));
+  result.tables.insert(result.tables.begin(), {std::move(sweep.accuracy), std::move(steps), std::move(sweep.state)});
+  result.figures.push_back(std::move(sweep.figure));
   return result;
 }
 

@@ -65,7 +65,7 @@ Result<ExperimentResult> MeasureMultistore(const MeasureContext& context) {
     TC_ASSIGN_OR_RETURN(const RecallScores scores,
                         ScoreRecallRun(context, StoreRun(method), PaperSeeds(context.options)));
     paper_row.cells.push_back(Beside(Measured(scores.accuracy), kPublished[m].accuracy, kPublished[m].std));
-    for (const TrainedRun& run : scores.runs) result.runs.push_back(run.record);
+    scores.AddRecords(&result.runs);
     if (std::find(kSolvers.begin(), kSolvers.end(), method) == kSolvers.end()) {
       solved_row.cells.push_back({});
       steps_row.cells.push_back({});
@@ -75,12 +75,8 @@ Result<ExperimentResult> MeasureMultistore(const MeasureContext& context) {
     TC_ASSIGN_OR_RETURN(const RecallScores solved,
                         ScoreRecallRun(context, SolvedRun(context.options, method), OneSeed(context.options)));
     solved_row.cells.push_back(Measured(solved.accuracy));
-    std::vector<double> taken;
-    for (const TrainedRun& run : solved.runs) {
-      taken.push_back(static_cast<double>(run.record.steps));
-      result.runs.push_back(run.record);
-    }
-    steps_row.cells.push_back(Measured(taken));
+    solved.AddRecords(&result.runs);
+    steps_row.cells.push_back(Measured(solved.Steps()));
   }
   result.findings.push_back(
       fmt::format("At the paper's budget Tensor Cache answers {:.1f} % and Full KV {:.1f} % (published 56.3 and 55.8 "

@@ -1,9 +1,8 @@
 // Matched-gap associative recall: the paper's main synthetic table.
 #include <fmt/format.h>
 
-#include "core/config.h"
 #include "experiments/experiments.h"
-#include "experiments/recall_runs.h"
+#include "experiments/recall_sweep.h"
 
 namespace tensorcache::experiments {
 namespace {
@@ -25,12 +24,6 @@ constexpr double kPublishedSaving[3] = {71.9, 79.3, 83.7};
 constexpr std::array kStateMethods = {CacheMethod::kFull, CacheMethod::kInfini, CacheMethod::kTensorCache};
 
 data::RecallConfig TaskOf(int64_t gap) { return {.gap = gap}; }
-
-std::vector<Column> MethodColumns(Better better) {
-  std::vector<Column> columns;
-  for (const CacheMethod method : kAllMethods) columns.push_back({.title = MethodTitle(method), .better = better});
-  return columns;
-}
 
 Result<Table> StateTable(const MeasureContext& context, uint64_t seed) {
   Table table{.id = "state",
@@ -108,47 +101,33 @@ Result<ExperimentResult> MeasureRecall(const MeasureContext& context) {
       .paper = "Section 4.3, Table 1",
       .setup = RecallSetup(context.options) +
                " Six episodes STORE k v GAP f… QUERY k ANSWER v over 16 keys, values and fillers; chance is 0.0625."};
-  Table accuracy{
-      .id = "accuracy", .title = "Answer accuracy", .row_title = "Gap", .columns = MethodColumns(Better::kHigher)};
-  Table nll{.id = "nll",
-            .title = "Negative log-likelihood of the answer, nats",
-            .note = "Chance is 2.773.",
-            .row_title = "Gap",
-            .columns = MethodColumns(Better::kLower)};
-  Figure figure{.id = "accuracy_by_gap",
-                .title = "Recall against gap",
-                .note = "A window of 12 tokens; the answer lies a gap behind it.",
-                .x = {.title = "gap", .unit = "tokens", .min = 20, .max = 52},
-                .y = {.title = "answer accuracy", .min = 0, .max = 1.05},
-                .guides = {{.y = 1.0 / 16, .label = "chance"}}};
-  for (const CacheMethod method : kAllMethods) {
-    figure.series.push_back({.name = MethodTitle(method), .method = std::string(NameOf(method)), .paper = false});
-  }
-  figure.series.push_back({.name = "Infini-attention, published", .method = "infini", .paper = true});
+  RecallSweep sweep = MakeRecallSweep(kAllMethods, "Gap",
+                                      {.id = "accuracy_by_gap",
+                                       .title = "Recall against gap",
+                                       .note = "A window of 12 tokens; the answer lies a gap behind it.",
+                                       .x = {.title = "gap", .unit = "tokens", .min = 20, .max = 52}});
+  Series published{.name = "Infini-attention, published", .method = "infini", .paper = true};
   double done = 0;
   for (size_t g = 0; g < kGaps.size(); ++g) {
-    Row accuracy_row{.label = std::to_string(kGaps[g])}, nll_row = accuracy_row;
     const auto x = static_cast<double>(kGaps[g]);
+    sweep.StartRow(std::to_string(kGaps[g]), x);
     for (size_t m = 0; m < kAllMethods.size(); ++m) {
       context.Tell(done++ / 15, fmt::format("gap {} {}", kGaps[g], MethodTitle(kAllMethods[m])));
       TC_ASSIGN_OR_RETURN(const RecallScores scores, ScoreRecallRun(context, GapRun(kAllMethods[m], kGaps[g]), seeds));
-      const Cell cell = Measured(scores.accuracy);
-      accuracy_row.cells.push_back(Beside(cell, kPublished[g][m].accuracy, kPublished[g][m].std));
-      nll_row.cells.push_back(Measured(scores.nll));
-      figure.series[m].points.push_back({.x = x, .y = *cell.value, .error = cell.std.value_or(0)});
-      for (const TrainedRun& run : scores.runs) result.runs.push_back(run.record);
+      sweep.Add(scores, 0);
+      sweep.LastAccuracy(m) = Beside(sweep.LastAccuracy(m), kPublished[g][m].accuracy, kPublished[g][m].std);
+      scores.AddRecords(&result.runs);
       if (kAllMethods[m] == CacheMethod::kTensorCache && kGaps[g] == 24) {
         result.tables.push_back(LearnedTable("learned", "What Tensor Cache learned at gap 24", scores.runs));
       }
     }
-    figure.series.back().points.push_back({.x = x, .y = kPublished[g][3].accuracy, .error = kPublished[g][3].std});
-    accuracy.rows.push_back(std::move(accuracy_row));
-    nll.rows.push_back(std::move(nll_row));
+    published.points.push_back({.x = x, .y = kPublished[g][3].accuracy, .error = kPublished[g][3].std});
   }
+  sweep.figure.series.push_back(std::move(published));
   TC_ASSIGN_OR_RETURN(Table state, StateTable(context, seeds[0]));
-  AddFindings(accuracy, &result);
-  result.tables.insert(result.tables.begin(), {std::move(accuracy), std::move(nll), std::move(state)});
-  result.figures.push_back(std::move(figure));
+  AddFindings(sweep.accuracy, &result);
+  result.tables.insert(result.tables.begin(), {std::move(sweep.accuracy), std::move(sweep.nll), std::move(state)});
+  result.figures.push_back(std::move(sweep.figure));
   return result;
 }
 

@@ -71,6 +71,22 @@ Result<RecallScores> ScoreRecallRun(const MeasureContext& context, const RecallR
   return scores;
 }
 
+std::vector<double> RecallScores::Steps() const {
+  std::vector<double> steps;
+  for (const TrainedRun& run : runs) steps.push_back(static_cast<double>(run.record.steps));
+  return steps;
+}
+
+std::vector<double> RecallScores::Seconds() const {
+  std::vector<double> seconds;
+  for (const TrainedRun& run : runs) seconds.push_back(run.record.seconds);
+  return seconds;
+}
+
+void RecallScores::AddRecords(std::vector<RunRecord>* records) const {
+  for (const TrainedRun& run : runs) records->push_back(run.record);
+}
+
 Result<double> StateBytesOf(const MeasureContext& context, const RecallRun& run, uint64_t seed, RingType window,
                             const data::RecallConfig& task) {
   TC_ASSIGN_OR_RETURN(const TrainJob job, MakeRecallJob(context.options, run, seed));

@@ -37,6 +37,10 @@ struct RecallScores {
   std::vector<double> accuracy;
   std::vector<double> nll;
   std::vector<TrainedRun> runs;
+
+  std::vector<double> Steps() const;    // of training
+  std::vector<double> Seconds() const;  // of training
+  void AddRecords(std::vector<RunRecord>* records) const;
 };
 
 // The run of each seed streams the task it was trained on, or `task`.

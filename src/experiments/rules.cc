@@ -62,15 +62,11 @@ Result<ExperimentResult> MeasureRules(const MeasureContext& context) {
     context.Tell(done++ / 3, std::string(NameOf(rule.rule)));
     TC_ASSIGN_OR_RETURN(const RecallScores scores,
                         ScoreRecallRun(context, RuleRun(rule.rule), PaperSeeds(context.options)));
-    std::vector<double> seconds;
-    for (const TrainedRun& run : scores.runs) {
-      seconds.push_back(run.record.seconds);
-      result.runs.push_back(run.record);
-    }
+    scores.AddRecords(&result.runs);
     table.rows.push_back({.label = std::string(NameOf(rule.rule)),
                           .cells = {Beside(Measured(scores.accuracy), rule.accuracy, rule.accuracy_std),
                                     Beside(Measured(scores.nll), rule.nll, rule.nll_std),
-                                    Beside(Measured(seconds), rule.seconds, rule.seconds_std),
+                                    Beside(Measured(scores.Seconds()), rule.seconds, rule.seconds_std),
                                     TextCell(PerSeed(scores.accuracy, 3)), TextCell(rule.per_seed)}});
   }
   const auto value = [&](size_t row, size_t column) { return *table.rows[row].cells[column].value; };

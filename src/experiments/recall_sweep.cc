@@ -1,0 +1,47 @@
+#include "experiments/recall_sweep.h"
+
+#include "core/config.h"
+
+namespace tensorcache::experiments {
+
+RingType PaperWindow(CacheMethod method) { return method == CacheMethod::kFull ? RingType::kBf16 : RingType::kFp32; }
+
+RecallSweep MakeRecallSweep(std::span<const CacheMethod> methods, const std::string& row_title, Figure figure) {
+  RecallSweep sweep{
+      .accuracy = {.id = "accuracy", .title = "Answer accuracy", .row_title = row_title},
+      .nll = {.id = "nll",
+              .title = "Negative log-likelihood of the answer, nats",
+              .note = "Chance is 2.773: what is above it is confidently wrong.",
+              .row_title = row_title},
+      .state = {.id = "state",
+                .title = "State of one sequence at its end",
+                .note = "Full KV with bfloat16 keys and values, the others with a float32 window, as in the paper.",
+                .row_title = row_title},
+      .figure = std::move(figure)};
+  sweep.figure.y = {.title = "answer accuracy", .min = 0, .max = 1.05};
+  sweep.figure.guides.push_back({.y = 1.0 / 16, .label = "chance"});
+  for (const CacheMethod method : methods) {
+    const std::string title = MethodTitle(method);
+    sweep.accuracy.columns.push_back({.title = title, .better = Better::kHigher});
+    sweep.nll.columns.push_back({.title = title, .better = Better::kLower});
+    sweep.state.columns.push_back({.title = title, .unit = "kB", .digits = 0, .better = Better::kLower});
+    sweep.figure.series.push_back({.name = title, .method = std::string(NameOf(method))});
+  }
+  return sweep;
+}
+
+void RecallSweep::StartRow(const std::string& label, double at) {
+  x = at;
+  for (Table* table : {&accuracy, &nll, &state}) table->rows.push_back({.label = label});
+}
+
+void RecallSweep::Add(const RecallScores& scores, double state_bytes) {
+  const size_t method = accuracy.rows.back().cells.size();
+  const Cell cell = Measured(scores.accuracy);
+  accuracy.rows.back().cells.push_back(cell);
+  nll.rows.back().cells.push_back(Measured(scores.nll));
+  state.rows.back().cells.push_back(Measured(state_bytes / kKilobyte));
+  figure.series[method].points.push_back({.x = x, .y = *cell.value, .error = cell.std.value_or(0)});
+}
+
+}  // namespace tensorcache::experiments

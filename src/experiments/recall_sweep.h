@@ -1,0 +1,38 @@
+// Scores of several methods at several gaps: tables with a column a method and a row a gap, and a figure.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "experiments/methods.h"
+#include "experiments/recall_runs.h"
+#include "experiments/result.h"
+
+namespace tensorcache::experiments {
+
+struct RecallSweep {
+  Table accuracy;
+  Table nll;
+  Table state;  // kB: Full KV with bfloat16 keys and values, the others with a float32 window, as in the paper
+  Figure figure;
+
+  // The cells that follow are of this row; `at` is its place in the figure.
+  void StartRow(const std::string& label, double at);
+  // The next method's cells.
+  void Add(const RecallScores& scores, double state_bytes);
+
+  // The cells of a method in the last row.
+  Cell& LastAccuracy(size_t method) { return accuracy.rows.back().cells[method]; }
+  Cell& LastNll(size_t method) { return nll.rows.back().cells[method]; }
+  Cell& LastState(size_t method) { return state.rows.back().cells[method]; }
+
+  double x = 0;  // of the last row
+};
+
+// `figure` has its id, title, x axis and guides; `row_title` is what a row is.
+RecallSweep MakeRecallSweep(std::span<const CacheMethod> methods, const std::string& row_title, Figure figure);
+
+// The window in which RecallSweep counts a method's state.
+RingType PaperWindow(CacheMethod method);
+
+}  // namespace tensorcache::experiments
