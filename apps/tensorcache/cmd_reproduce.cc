@@ -222,19 +222,31 @@ Status Reproduction::RunOne(const Experiment& experiment) {
 }
 
 Status Reproduction::Run(const std::vector<const Experiment*>& chosen) {
+  const std::atomic<bool>* const stop = StopOnSignals();
   TC_ASSIGN_OR_RETURN(lab_, Lab::Open({.folder = arguments_.out,
                                        .program = TrainProgramPath(),
                                        .jobs = arguments_.jobs,
                                        .threads = 1,
-                                       .stop = StopOnSignals(),
+                                       .stop = stop,
                                        .progress = [this](const LabProgress& now) {
                                          if (on_progress_) on_progress_(now);
                                        }}));
   TC_RETURN_IF_ERROR(Announce(chosen));
-  for (const Experiment* experiment : chosen) TC_RETURN_IF_ERROR(RunOne(*experiment));
+  // One that fails does not keep the others from being made.
+  Status failure;
+  int failures = 0;
+  for (const Experiment* experiment : chosen) {
+    const Status status = RunOne(*experiment);
+    if (status.ok()) continue;
+    if (chosen.size() == 1 || *stop) return status;
+    fmt::print("{} failed: {}\n\n", experiment->name, status.message());
+    failure = Status(status.code(), fmt::format("{} of {} experiments failed; the last, {}: {}", ++failures,
+                                                chosen.size(), experiment->name, status.message()));
+  }
   fmt::print("Results are in {}; `tensorcache report {} --out report.html` makes a page of them.\n", arguments_.out,
              arguments_.out);
   std::fflush(stdout);
+  if (!failure.ok()) return failure;
   return WriteOutput(arguments_.json, json_);  // last: it may be standard output
 }
 

@@ -77,6 +77,7 @@ bool Contains(const std::vector<int64_t>& values, int64_t value) {
 Plan PlanEfficiency(const ExperimentOptions& options) {
   TC_ASSIGN_OR_RETURN(std::vector<TrainJob> jobs, PlanLongGap(options));
   for (const Published& published : kMatched) {
+    if (options.quick() && published.gap > 36) continue;
     for (const CacheMethod method : kMethods) {
       TC_RETURN_IF_ERROR(AddRecallJobs(options, GapRun(method, published.gap), PaperSeeds(options), &jobs));
     }
@@ -99,6 +100,7 @@ Result<ExperimentResult> MeasureEfficiency(const MeasureContext& context) {
       "Here a run starts from the model of half its gap and ends when the task is solved, so the times are not "
       "those of equal work.");
   for (const Published& published : kMatched) {
+    if (context.options.quick() && published.gap > 36) continue;
     for (size_t m = 0; m < kMethods.size(); ++m) {
       TC_ASSIGN_OR_RETURN(Row row, MethodRow(context, GapRun(kMethods[m], published.gap), published, m, &result.runs));
       matched.rows.push_back(std::move(row));

@@ -23,7 +23,7 @@ RecallRun SolvedRun(const ExperimentOptions& options, CacheMethod method) {
   RecallRun run = StoreRun(method);
   run.name += "-solved";
   run.changes.insert(run.changes.end(),
-                     {fmt::format("train.steps={}", options.quick() ? 200 : kMostSteps), "train.target_loss=0.05"});
+                     {fmt::format("train.steps={}", options.quick() ? 150 : kMostSteps), "train.target_loss=0.05"});
   return run;
 }
 
@@ -52,7 +52,7 @@ Result<ExperimentResult> MeasureMultistore(const MeasureContext& context) {
           fmt::format(" Gap 24, two pairs an episode, 8 keys and 8 values: the published chance level, 0.125, is that "
                       "of 8 values. The second row trains on until a validation loss is below 0.05, at the latest to "
                       "step {}.",
-                      context.options.quick() ? 200 : kMostSteps)};
+                      context.options.quick() ? 150 : kMostSteps)};
   Table table{.id = "accuracy", .title = "Answer accuracy", .row_title = "Budget"};
   Table steps{.id = "steps", .title = "Steps of training", .row_title = "Budget"};
   Row paper_row{.label = "the paper's"}, solved_row{.label = "until solved"}, steps_row{.label = "until solved"};

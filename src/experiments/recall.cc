@@ -9,6 +9,11 @@ namespace {
 
 constexpr std::array<int64_t, 3> kGaps = {24, 36, 48};
 
+std::vector<int64_t> GapsOf(const ExperimentOptions& options) {
+  if (options.quick()) return {24, 36};
+  return {kGaps.begin(), kGaps.end()};
+}
+
 struct Published {
   double accuracy, std;
 };
@@ -40,7 +45,7 @@ Result<Table> StateTable(const MeasureContext& context, uint64_t seed) {
   }
   table.columns.push_back(
       {.title = "saved by Tensor Cache", .group = "float32 against bfloat16 Full KV", .unit = "%", .digits = 1});
-  for (size_t g = 0; g < kGaps.size(); ++g) {
+  for (size_t g = 0; g < GapsOf(context.options).size(); ++g) {
     std::vector<double> float32, bf16;
     for (const CacheMethod method : kStateMethods) {
       const RecallRun run = GapRun(method, kGaps[g]);
@@ -75,17 +80,16 @@ void AddFindings(const Table& accuracy, ExperimentResult* result) {
                   "alone is at chance "
                   "(1/16): Window KV at most {:.1f} %, StreamingLLM {:.1f} %.",
                   100 * worst[4], 100 * worst[0], 100 * best[1], 100 * best[2]));
-  result->findings.push_back(fmt::format(
-      "Infini-attention reaches {:.1f} to {:.1f} % here, against 39.6 to 11.9 % in the paper: trained by the "
-      "exact scan, it sees the memory it streams with.",
-      100 * worst[3], 100 * best[3]));
+  result->findings.push_back(
+      fmt::format("Infini-attention reaches {:.1f} to {:.1f} % here; published are 39.6 to 11.9 %.", 100 * worst[3],
+                  100 * best[3]));
 }
 
 }  // namespace
 
 Result<std::vector<TrainJob>> PlanRecall(const ExperimentOptions& options) {
   std::vector<TrainJob> jobs;
-  for (const int64_t gap : kGaps) {
+  for (const int64_t gap : GapsOf(options)) {
     for (const CacheMethod method : kAllMethods) {
       TC_RETURN_IF_ERROR(AddRecallJobs(options, GapRun(method, gap), PaperSeeds(options), &jobs));
     }
@@ -107,12 +111,14 @@ Result<ExperimentResult> MeasureRecall(const MeasureContext& context) {
                                        .note = "A window of 12 tokens; the answer lies a gap behind it.",
                                        .x = {.title = "gap", .unit = "tokens", .min = 20, .max = 52}});
   Series published{.name = "Infini-attention, published", .method = "infini", .paper = true};
+  const size_t gaps = GapsOf(context.options).size();
   double done = 0;
-  for (size_t g = 0; g < kGaps.size(); ++g) {
+  for (size_t g = 0; g < gaps; ++g) {
     const auto x = static_cast<double>(kGaps[g]);
     sweep.StartRow(std::to_string(kGaps[g]), x);
     for (size_t m = 0; m < kAllMethods.size(); ++m) {
-      context.Tell(done++ / 15, fmt::format("gap {} {}", kGaps[g], MethodTitle(kAllMethods[m])));
+      context.Tell(done++ / static_cast<double>(gaps * kAllMethods.size()),
+                   fmt::format("gap {} {}", kGaps[g], MethodTitle(kAllMethods[m])));
       TC_ASSIGN_OR_RETURN(const RecallScores scores, ScoreRecallRun(context, GapRun(kAllMethods[m], kGaps[g]), seeds));
       sweep.Add(scores, 0);
       sweep.LastAccuracy(m) = Beside(sweep.LastAccuracy(m), kPublished[g][m].accuracy, kPublished[g][m].std);

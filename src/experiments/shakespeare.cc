@@ -38,7 +38,7 @@ Result<TextStudy> ShakespeareStudy(const ExperimentOptions& options) {
   std::vector<std::string> changes = {"train.batch_size=4", "train.eval_every=500", "train.eval_batches=20",
                                       "train.save_every=250"};
   if (options.quick()) {
-    changes.insert(changes.end(), {"train.steps=40", "train.warmup_steps=10"});
+    changes.insert(changes.end(), {"train.steps=30", "train.warmup_steps=10"});
     study.contexts.resize(5);
   }
   for (const std::string& change : changes) TC_RETURN_IF_ERROR(ApplyOverride(change, &study.config));
