@@ -77,9 +77,15 @@ double Median(std::vector<double> values) {
 std::vector<LearnedLayer> LearnedLayers(const Json& record) {
   std::vector<LearnedLayer> layers;
   if (!record.contains("layers")) return layers;
+  int64_t index = 0;
   for (const Json& layer : record["layers"]) {
-    if (!layer.contains("lambda")) continue;
-    layers.push_back({.gate = MeanOf(layer["gate"]), .lambda = MeanOf(layer["lambda"]), .eta = MeanOf(layer["eta"])});
+    if (layer.contains("lambda")) {
+      layers.push_back({.layer = index,
+                        .gate = MeanOf(layer["gate"]),
+                        .lambda = MeanOf(layer["lambda"]),
+                        .eta = MeanOf(layer["eta"])});
+    }
+    ++index;
   }
   return layers;
 }

@@ -33,12 +33,14 @@ struct TrainJob {
 
 // What a layer's memory has learned, means over its heads.
 struct LearnedLayer {
+  int64_t layer = 0;
   double gate = 0;
   double lambda = 0;
   double eta = 0;
 
   template <class V>
   void Fields(V& v) {
+    v("layer", layer, "counted from the input");
     v("gate", gate, "sigmoid(g)");
     v("lambda", lambda, "decay per write");
     v("eta", eta, "write rate");

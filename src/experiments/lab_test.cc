@@ -90,6 +90,7 @@ TEST_F(LabTest, TrainsEachConfigurationOnceAndTellsWhatBecameOfIt) {
   ASSERT_EQ(run->evaluations.size(), 1u);
   EXPECT_EQ(run->evaluations[0].accuracy, 0.75);
   ASSERT_EQ(run->layers.size(), 1u);
+  EXPECT_EQ(run->layers[0].layer, 1);  // the second of two
   EXPECT_DOUBLE_EQ(run->layers[0].gate, 0.5);
   EXPECT_DOUBLE_EQ(run->layers[0].lambda, 0.9);
 

@@ -121,7 +121,8 @@ Table LearnedTable(const std::string& id, const std::string& title, const std::v
       lambda.push_back(run.layers[layer].lambda);
       eta.push_back(run.layers[layer].eta);
     }
-    table.rows.push_back({.label = std::to_string(layer), .cells = {Measured(gate), Measured(lambda), Measured(eta)}});
+    table.rows.push_back({.label = std::to_string(runs[0].layers[layer].layer),
+                          .cells = {Measured(gate), Measured(lambda), Measured(eta)}});
   }
   return table;
 }
