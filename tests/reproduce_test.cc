@@ -102,12 +102,12 @@ TEST_F(ReproduceTest, NovelsComparesMethodsOnTheSamePlaces) {
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const auto result = Read("novels");
   EXPECT_EQ(result.tables[0].rows.size(), 4u);  // contexts
-  EXPECT_EQ(result.tables[0].columns.size(), 6u);
+  EXPECT_EQ(result.tables[0].columns.size(), 7u);
   EXPECT_EQ(result.tables[1].id, "paired");
   for (const auto& row : result.tables[1].rows) {
     for (const auto& cell : row.cells) EXPECT_TRUE(cell.std.has_value());
   }
-  EXPECT_EQ(result.figures[0].series.size(), 6u);
+  EXPECT_EQ(result.figures[0].series.size(), 7u);
 }
 
 TEST_F(ReproduceTest, AnUnknownKeyIsNamed) {

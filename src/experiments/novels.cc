@@ -40,6 +40,7 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
   TextStudy study{.name = "novels",
                   .changes = options.changes,
                   .ours = 4,
+                  .rivals = 4,
                   .contexts = {256, 512, 1024, 2048, 4096, 8192},
                   .starts = 24};
   const std::string train = options.data + "/novels/train", valid = options.data + "/novels/valid";
@@ -62,7 +63,7 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
                   .max_position_embeddings = 256,
                   .cache = {.window = 16}};
   config.data.text = {.path = train, .valid_path = valid, .tokenizer = tokenizer};
-  config.train = {.steps = 600,
+  config.train = {.steps = 450,
                   .batch_size = 16,
                   .learning_rate = 2e-3,
                   .min_learning_rate = 1e-4,
@@ -83,10 +84,12 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
   }
   study.least_context_for_claim = 4 * config.model.max_position_embeddings;
   study.arms = FiveTextArms();
-  TextArm carried = study.arms[4];
-  carried.label = "Tensor Cache, carried state";
-  carried.changes.push_back("train.carry_state=true");
-  study.arms.push_back(std::move(carried));
+  for (const size_t arm : {size_t{4}, size_t{1}}) {
+    TextArm carried = study.arms[arm];
+    carried.label += ", carried state";
+    carried.changes.push_back("train.carry_state=true");
+    study.arms.push_back(std::move(carried));
+  }
   return study;
 }
 

@@ -25,6 +25,7 @@ Result<TextStudy> ShakespeareStudy(const ExperimentOptions& options) {
   TextStudy study{.name = "shakespeare",
                   .changes = options.changes,
                   .ours = 4,
+                  .rivals = 4,
                   .contexts = {256, 512, 1024, 2048, 4096, 8192, 16384},
                   .starts = 4,
                   .published = kPublished};
@@ -35,7 +36,7 @@ Result<TextStudy> ShakespeareStudy(const ExperimentOptions& options) {
   if (!std::filesystem::exists(text.path)) {
     return NotFound(fmt::format("{} is not there; --data names the folder with shakespeare/input.txt", text.path));
   }
-  std::vector<std::string> changes = {"train.batch_size=4", "train.eval_every=500", "train.eval_batches=20",
+  std::vector<std::string> changes = {"train.batch_size=2", "train.eval_every=500", "train.eval_batches=20",
                                       "train.save_every=250"};
   if (options.quick()) {
     changes.insert(changes.end(), {"train.steps=30", "train.warmup_steps=10"});

@@ -24,6 +24,7 @@ struct TextStudy {
   std::vector<TextArm> arms;
   std::vector<std::string> changes;     // of every arm, last
   size_t ours = 0;                      // the arm that the others are compared with
+  size_t rivals = 0;                    // so many arms, the first, are other methods; what is left are variants of ours
   std::vector<int64_t> contexts;        // ascending
   int64_t starts = 4;                   // positions of the held-out text a context
   int64_t least_context_for_claim = 0;  // from here on the findings compare
