@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "core/statistics.h"
+
 namespace tensorcache::bench {
 namespace {
 
@@ -23,11 +25,6 @@ int64_t CallsFor(const std::function<void()>& run, double target) {
     calls = std::max(calls + 1,
                      static_cast<int64_t>(static_cast<double>(calls) * std::min(8.0, target / std::max(total, 1e-9))));
   }
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
 }
 
 }  // namespace

@@ -6,16 +6,17 @@
 #include <cmath>
 #include <thread>
 
-#include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
 #include "apps/tensorcache/program.h"
+#include "apps/tensorcache/provenance.h"
 #include "apps/tensorcache/result_text.h"
 #include "apps/tensorcache/stop_signal.h"
 #include "apps/tensorcache/terminal.h"
 #include "core/config.h"
 #include "core/rng.h"
+#include "experiments/learned_table.h"
 #include "experiments/methods.h"
 #include "experiments/recall_runs.h"
 #include "experiments/report/page.h"
@@ -214,10 +215,8 @@ struct Guess {
 };
 
 Guess BestGuess(std::span<const float> logits) {
-  const auto best = std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - *best);
-  return {static_cast<int32_t>(best - logits.begin()), 1 / sum};
+  const auto best = static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  return {best, std::exp(-experiments::NegativeLogProbability(logits, best))};
 }
 
 Status Demo::Ask() {
@@ -245,7 +244,6 @@ Status Demo::Ask() {
 }
 
 Status Demo::Report() {
-  const BuildInfo build = GetBuildInfo();
   result_.experiment = "demo";
   result_.title = "The demo";
   result_.paper = "Section 4.3, in small";
@@ -254,15 +252,10 @@ Status Demo::Report() {
   result_.findings = {
       "Tensor Cache answers from a memory of constant size; the window alone is at chance; Full KV keeps "
       "every token."};
-  result_.made = {.version = build.version,
-                  .commit = build.commit,
-                  .build = build.build,
-                  .cpu = build.cpu,
-                  .threads = static_cast<int64_t>(std::thread::hardware_concurrency()),
-                  .command = "tensorcache demo",
-                  .budget = "quick",
-                  .seeds = {kSeed},
-                  .seconds = Seconds(start_)};
+  result_.made = MadeHere("tensorcache demo");
+  result_.made.budget = "quick";
+  result_.made.seeds = {kSeed};
+  result_.made.seconds = Seconds(start_);
   TC_RETURN_IF_ERROR(experiments::ValidateResult(result_));
   TC_RETURN_IF_ERROR(WriteOutput(arguments_.folder + "/demo.json", experiments::ResultToJson(result_)));
   const std::string page = arguments_.folder + "/report.html";

@@ -13,6 +13,7 @@
 #include "apps/tensorcache/options.h"
 #include "apps/tensorcache/terminal.h"
 #include "core/config.h"
+#include "core/statistics.h"
 #include "core/text.h"
 #include "data/corpus.h"
 #include "runtime/evaluate.h"
@@ -104,8 +105,8 @@ Result<data::TokenRange> OpenText(const EvalArguments& arguments, const Tokenize
 }
 
 EvaluationText TextOf(const data::TokenRange& range, const Tokenizer& tokenizer) {
-  return {.tokens = range.end - range.begin,
-          .read = [&](int64_t first, std::span<int32_t> out) { return range.file->Read(range.begin + first, out); },
+  return {.tokens = range.size(),
+          .read = [&](int64_t first, std::span<int32_t> out) { return range.Read(first, out); },
           .count_bytes = [&](int32_t previous, std::span<const int32_t> tokens) -> Result<int64_t> {
             std::string text;
             TC_RETURN_IF_ERROR(tokenizer.DecodeAfter(previous, tokens, &text));

@@ -8,6 +8,7 @@
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
+#include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
 #include "experiments/report/chart.h"
@@ -90,9 +91,7 @@ Status WriteFigures(const std::vector<ExperimentResult>& results, const std::str
       }
     }
   }
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return IoError(fmt::format("cannot make the folder {}: {}", Quoted(folder), error.message()));
+  TC_RETURN_IF_ERROR(MakeFolder(folder));
   for (const auto& [name, svg] : files) TC_RETURN_IF_ERROR(WriteOutput((fs::path(folder) / name).string(), svg));
   return OkStatus();
 }

@@ -6,11 +6,11 @@
 #include <filesystem>
 #include <thread>
 
-#include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
 #include "apps/tensorcache/program.h"
+#include "apps/tensorcache/provenance.h"
 #include "apps/tensorcache/result_text.h"
 #include "apps/tensorcache/stop_signal.h"
 #include "apps/tensorcache/terminal.h"
@@ -182,13 +182,7 @@ Status Reproduction::Train(const std::vector<TrainJob>& jobs) {
 }
 
 void Reproduction::Sign(const Experiment& experiment, double seconds, ExperimentResult* result) const {
-  const BuildInfo build = GetBuildInfo();
-  result->made.version = build.version;
-  result->made.commit = build.commit;
-  result->made.build = build.build;
-  result->made.cpu = build.cpu;
-  result->made.threads = static_cast<int64_t>(std::thread::hardware_concurrency());
-  result->made.command = CommandOf(experiment);
+  result->made = MadeHere(CommandOf(experiment));
   result->made.budget = NameOf(options_.budget);
   result->made.seeds = options_.seeds;
   result->made.seconds = seconds;

@@ -77,19 +77,13 @@ int64_t Count(const std::vector<std::vector<int32_t>>& tokens) {
 
 // The folder exists afterwards, and has no tokenizer unless it may be replaced.
 Status PrepareFolder(const std::string& folder, bool may_replace) {
-  std::error_code error;
-  if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
-    return InvalidArgument(fmt::format("--out {} is a file; name a folder", Quoted(folder)));
-  }
   const std::string_view found = tokenizer::TokenizerFileIn(folder);
   if (!found.empty() && !may_replace) {
     return InvalidArgument(
         fmt::format("--out {} has a tokenizer already, {}; name another folder, or replace it with --force",
                     Quoted(folder), found));
   }
-  fs::create_directories(folder, error);
-  if (error) return IoError(fmt::format("cannot make the folder {}: {}", Quoted(folder), error.message()));
-  return OkStatus();
+  return MakeFolder(folder);
 }
 
 Status RunTokenizerTrain(const CommandLine& line) {

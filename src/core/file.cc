@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -192,6 +193,16 @@ Status AtomicFile::Commit() {
   if (const int error = SyncDirectory(DirectoryOf(path_)); error != 0) {
     return ErrnoStatus("sync the directory after replacing", path_, error);
   }
+  return OkStatus();
+}
+
+Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error) && !std::filesystem::is_directory(path, error)) {
+    return InvalidArgument(fmt::format("{} is a file; name a folder", Quoted(path)));
+  }
+  std::filesystem::create_directories(path, error);
+  if (error) return IoError(fmt::format("cannot make the folder {}: {}", Quoted(path), error.message()));
   return OkStatus();
 }
 

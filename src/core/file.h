@@ -59,6 +59,9 @@ class AtomicFile {
   Status status_;
 };
 
+// A folder and those above it; it may be there already.
+Status MakeFolder(const std::string& path);
+
 Status WriteFileAtomically(const std::string& path, std::string_view content);
 
 }  // namespace tensorcache

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <unordered_set>
 
+#include "core/file.h"
 #include "core/text.h"
 #include "data/tokenize.h"
 #include "tokenizer/fingerprint.h"
@@ -78,12 +79,10 @@ Result<Tokenised> LookUp(const std::string& path, const std::string& folder, con
   return text;
 }
 
-Status MakeFolder(const std::string& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (!error) return OkStatus();
-  return IoError(fmt::format("cannot make the folder {} for tokenised text: {}; set data.text.cache_dir",
-                             Quoted(folder), error.message()));
+Status MakeCacheFolder(const std::string& folder) {
+  const Status status = MakeFolder(folder);
+  if (status.ok()) return status;
+  return Status(status.code(), fmt::format("{} (for tokenised text; set data.text.cache_dir)", status.message()));
 }
 
 Status CheckConfig(const TextDataConfig& config) {
@@ -128,7 +127,7 @@ Result<Corpus> OpenCorpus(const TextDataConfig& config, const Tokenizer& tokeniz
   for (Tokenised& text : texts) {
     if (text.tokens != nullptr) continue;
     const int64_t bytes = text.MissingBytes();
-    TC_RETURN_IF_ERROR(MakeFolder(folder));
+    TC_RETURN_IF_ERROR(MakeCacheFolder(folder));
     const Progress report = [&](int64_t part, int64_t) {
       if (progress) progress(done + part, total);
     };

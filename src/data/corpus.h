@@ -73,6 +73,10 @@ struct TokenRange {
   std::shared_ptr<const TokenFile> file;
   int64_t begin = 0;
   int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
+  // The tokens from number `first` of the range on, as many as `out` holds.
+  Status Read(int64_t first, std::span<int32_t> out) const { return file->Read(begin + first, out); }
 };
 
 struct Corpus {

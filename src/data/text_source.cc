@@ -106,7 +106,7 @@ class SpreadOrder : public RowOrder {
 
 Result<std::unique_ptr<RowOrder>> MakeTrainOrder(const TokenRange& train, const TextSourceOptions& options) {
   std::vector<TextDocument> documents = ListDocuments(train, options.documents);
-  const int64_t tokens = train.end - train.begin;
+  const int64_t tokens = train.size();
   if (options.consecutive) {
     const int64_t blocks = BlockList(documents, options.length).size();
     if (blocks < options.rows_per_batch) {
@@ -134,7 +134,7 @@ Result<std::unique_ptr<RowOrder>> MakeValidOrder(const TokenRange& valid, const 
   if (blocks.size() == 0) {
     return InvalidArgument(
         fmt::format("the validation text has {} token(s), but no document of the 2 it needs. Give more of it, or none",
-                    valid.end - valid.begin));
+                    valid.size()));
   }
   return std::unique_ptr<RowOrder>(std::make_unique<SpreadOrder>(std::move(blocks), options.rows_per_batch));
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/statistics.h"
 #include "kernels/memory_scan/memory_scan.h"
 
 namespace tensorcache::experiments {
@@ -156,12 +157,8 @@ CapacityRow MeasureCapacityRow(int64_t dim, CapacityRegime regime, const std::ve
     capacities.push_back(static_cast<double>(MeasureCapacity(dim, regime, seed)));
     if (on_trial) on_trial();
   }
-  const auto n = static_cast<double>(capacities.size());
-  CapacityRow row{.dim = dim, .regime = regime};
-  row.mean = std::accumulate(capacities.begin(), capacities.end(), 0.0) / n;
-  double squares = 0;
-  for (const double x : capacities) squares += (x - row.mean) * (x - row.mean);
-  row.std = n > 1 ? std::sqrt(squares / (n - 1)) : 0;
+  const Spread spread = SpreadOf(capacities);
+  CapacityRow row{.dim = dim, .regime = regime, .mean = spread.mean, .std = spread.std};
   for (size_t i = 0; i < kCapacityDims.size(); ++i) {
     if (kCapacityDims[i] != dim) continue;
     row.paper_mean = kPublished[i][static_cast<size_t>(regime)].mean;

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <sstream>
 #include <thread>
@@ -20,6 +21,7 @@
 #include "core/file.h"
 #include "core/flops.h"
 #include "core/process.h"
+#include "core/statistics.h"
 
 namespace tensorcache::experiments {
 namespace {
@@ -28,14 +30,8 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxLogBytes = int64_t{1} << 28;
 constexpr char kDoneFile[] = "done.json";
-constexpr auto kPollEvery = std::chrono::milliseconds(200);
-
-Status MakeFolder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) return IoError(fmt::format("{}: cannot make this folder: {}", path, error.message()));
-  return OkStatus();
-}
+constexpr auto kPollEvery = std::chrono::milliseconds(50);
+constexpr auto kReportEvery = std::chrono::seconds(1);
 
 std::string ConfigText(const train::TrainConfig& config) { return ToJson(config).dump(1) + "\n"; }
 
@@ -55,23 +51,37 @@ double MeanOf(const Json& values) {
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
 }
 
-// The complete lines of a run's metrics.jsonl; none if it is not there yet.
+std::string MetricsPath(const std::string& folder) { return folder + "/metrics.jsonl"; }
+
+std::optional<Json> ParseRecord(const std::string& line) {
+  Result<Json> record = ParseJson(line, "metrics.jsonl");
+  if (!record.ok() || !record->is_object() || !record->contains("kind")) return {};
+  return std::move(*record);
+}
+
+// The complete lines of a run's metrics; none if there are none yet.
 std::vector<Json> ReadMetrics(const std::string& folder) {
   std::vector<Json> records;
-  const Result<std::string> text = ReadWholeFile(folder + "/metrics.jsonl", kMaxLogBytes);
+  const Result<std::string> text = ReadWholeFile(MetricsPath(folder), kMaxLogBytes);
   if (!text.ok()) return records;
   std::istringstream lines(*text);
   for (std::string line; std::getline(lines, line);) {
-    Result<Json> record = ParseJson(line, "metrics.jsonl");
-    if (record.ok() && record->is_object() && record->contains("kind")) records.push_back(std::move(*record));
+    if (std::optional<Json> record = ParseRecord(line)) records.push_back(std::move(*record));
   }
   return records;
 }
 
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-  return values[values.size() / 2];
+// The last complete line alone: a run that goes on is asked often, and its metrics grow.
+std::optional<Json> LastRecord(const std::string& folder) {
+  constexpr std::streamoff kTail = 64 << 10;
+  std::ifstream file(MetricsPath(folder), std::ios::binary | std::ios::ate);
+  if (!file) return {};
+  file.seekg(std::max<std::streamoff>(0, file.tellg() - kTail));
+  std::optional<Json> last;
+  for (std::string line; std::getline(file, line);) {
+    if (std::optional<Json> record = ParseRecord(line)) last = std::move(record);
+  }
+  return last;
 }
 
 std::vector<LearnedLayer> LearnedLayers(const Json& record) {
@@ -239,13 +249,12 @@ void Lab::Report(std::span<const TrainJob> jobs, std::span<const Running> runnin
     ++progress.runs;
   }
   for (const Running& run : running) {
-    const std::vector<Json> metrics = ReadMetrics(FolderOf(run.job));
-    if (metrics.empty()) continue;
-    const Json& last = metrics.back();
-    const int64_t step = last["step"].get<int64_t>(), steps = run.job.config.train.steps;
+    const std::optional<Json> last = LastRecord(FolderOf(run.job));
+    if (!last) continue;
+    const int64_t step = (*last)["step"].get<int64_t>(), steps = run.job.config.train.steps;
     done += TrainingWork(run.job.config) * static_cast<double>(step) / static_cast<double>(steps);
     progress.running += fmt::format("{}{} {}/{} loss {:.3f}", progress.running.empty() ? "" : "; ", run.job.name, step,
-                                    steps, last["loss"].get<double>());
+                                    steps, (*last)["loss"].get<double>());
   }
   progress.work = total > 0 ? done / total : 1;
   options_.progress(progress);
@@ -292,6 +301,7 @@ Status Lab::Train(std::span<const TrainJob> all) {
   const std::vector<TrainJob> jobs = Missing(all);
   std::vector<TrainJob> waiting = jobs;
   std::vector<Running> running;
+  auto next_report = std::chrono::steady_clock::now();
   while (!waiting.empty() || !running.empty()) {
     Status status = StartSome(waiting, running);
     if (status.ok()) status = FinishSome(running);
@@ -302,7 +312,11 @@ Status Lab::Train(std::span<const TrainJob> all) {
       StopAll(running);
       return status;
     }
-    Report(jobs, running);
+    const bool last = waiting.empty() && running.empty();
+    if (const auto now = std::chrono::steady_clock::now(); last || now >= next_report) {
+      Report(jobs, running);
+      next_report = now + kReportEvery;
+    }
     std::this_thread::sleep_for(kPollEvery);
   }
   return OkStatus();

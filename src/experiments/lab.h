@@ -94,7 +94,7 @@ struct LabOptions {
   int jobs = 1;                                      // processes at a time
   int threads = 1;                                   // of each process
   const std::atomic<bool>* stop = nullptr;           // set it from a signal handler: running jobs save and end
-  std::function<void(const LabProgress&)> progress;  // some times a second; may be empty
+  std::function<void(const LabProgress&)> progress;  // once a second; may be empty
 };
 
 class Lab {
@@ -103,8 +103,8 @@ class Lab {
   static Result<std::unique_ptr<Lab>> Open(const LabOptions& options);
   ~Lab();
 
-  // Makes those of the runs that are not there yet, and those they start from; equal ones once. If one fails, the others are stopped (they go on the next
-  // time), and the error quotes the training program.
+  // Makes those of the runs that are not there yet, and those they start from; equal ones once. If one fails, the others
+  // are stopped (they go on the next time), and the error quotes the training program.
   Status Train(std::span<const TrainJob> jobs);
   // A run that Train has made. kNotFound otherwise.
   Result<TrainedRun> Find(const TrainJob& job) const;

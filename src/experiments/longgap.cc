@@ -3,6 +3,7 @@
 
 #include "core/config.h"
 #include "experiments/experiments.h"
+#include "experiments/learned_table.h"
 #include "experiments/recall_sweep.h"
 
 namespace tensorcache::experiments {

@@ -14,6 +14,8 @@ inline constexpr std::array kAllMethods = {CacheMethod::kFull, CacheMethod::kWin
 
 std::string MethodTitle(CacheMethod method);  // "Full KV"
 
+inline constexpr double kKilobyte = 1024;  // the paper's kB
+
 // "4K", "131K", "1M": a number of tokens for a table's row.
 std::string ContextLabel(int64_t tokens);
 

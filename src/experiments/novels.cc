@@ -29,9 +29,7 @@ Result<std::string> NovelTokenizer(const ExperimentOptions& options, const std::
   }
   const std::vector<std::string_view> views(contents.begin(), contents.end());
   TC_ASSIGN_OR_RETURN(const auto tokenizer, TrainByteLevelBpe(views, kVocabulary));
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return IoError(fmt::format("{}: cannot make this folder: {}", folder, error.message()));
+  TC_RETURN_IF_ERROR(MakeFolder(folder));
   TC_RETURN_IF_ERROR(tokenizer->Save(folder));
   return folder;
 }

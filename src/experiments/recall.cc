@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "experiments/experiments.h"
+#include "experiments/learned_table.h"
 #include "experiments/recall_sweep.h"
 
 namespace tensorcache::experiments {

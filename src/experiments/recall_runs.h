@@ -54,15 +54,9 @@ Result<double> StateBytesOf(const MeasureContext& context, const RecallRun& run,
 // The model and its training, in a sentence.
 std::string RecallSetup(const ExperimentOptions& options);
 
-// Gate, lambda and eta of each layer, means and deviations over the runs.
-Table LearnedTable(const std::string& id, const std::string& title, const std::vector<TrainedRun>& runs);
-
 // Sequences of a streaming evaluation.
 int64_t RecallRows(const ExperimentOptions& options, const data::RecallConfig& task);
 
 // "0.994 / 1.000 / 0.999"
 std::string PerSeed(const std::vector<double>& values, int digits);
-
-inline constexpr double kKilobyte = 1024;  // the paper's kB
-
 }  // namespace tensorcache::experiments

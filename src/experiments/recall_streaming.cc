@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "runtime/evaluate.h"
 #include "tensorcache/session.h"
 
 namespace tensorcache::experiments {
@@ -14,25 +15,13 @@ namespace {
 // Sequences that stream side by side: the weights are read once for all.
 constexpr int64_t kTogether = 32;
 
-double NegativeLogProbability(std::span<const float> logits, int32_t token) {
-  const double largest = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
-  return largest + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(token)]);
-}
-
-double NtkFactor(const ModelConfig& config, int64_t length) {
-  const double times = static_cast<double>(length) / static_cast<double>(config.max_position_embeddings);
-  return std::max(1.0, times);
-}
-
 // Many sequences that advance together.
 class Streams {
  public:
   static Result<Streams> Create(const std::shared_ptr<const Model>& model, const RecallStreamOptions& options) {
     SessionOptions session_options;
-    if (options.scale_full && model->config().cache.method == CacheMethod::kFull) {
-      session_options.rope_ntk_factor = NtkFactor(model->config(), options.task.Length());
+    if (options.scale_full) {
+      session_options.rope_ntk_factor = RopeNtkFactorFor(model->config(), options.task.Length());
     }
     Streams streams;
     for (int64_t i = 0; i < std::min(kTogether, options.rows); ++i) {
@@ -79,6 +68,13 @@ class Streams {
 };
 
 }  // namespace
+
+double NegativeLogProbability(std::span<const float> logits, int32_t token) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - largest);
+  return largest + std::log(sum) - static_cast<double>(logits[static_cast<size_t>(token)]);
+}
 
 Result<RecallScore> StreamRecall(const std::shared_ptr<const Model>& model, const RecallStreamOptions& options) {
   if (options.task.VocabSize() != model->config().vocab_size) {

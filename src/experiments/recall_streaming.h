@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "data/recall_task.h"
 #include "tensorcache/model.h"
@@ -29,6 +30,9 @@ struct RecallStreamOptions {
 
 // The task's tokens must mean what they meant in training: the same numbers of keys, values and fillers.
 Result<RecallScore> StreamRecall(const std::shared_ptr<const Model>& model, const RecallStreamOptions& options);
+
+// -log softmax(logits)[token]
+double NegativeLogProbability(std::span<const float> logits, int32_t token);
 
 // Bytes of one sequence's state at the end of a sequence of the task.
 Result<int64_t> RecallStateBytes(const std::shared_ptr<const Model>& model, const data::RecallConfig& task);

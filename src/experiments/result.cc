@@ -5,6 +5,7 @@
 #include <cmath>
 #include <set>
 
+#include "core/statistics.h"
 #include "core/text.h"
 
 namespace tensorcache::experiments {
@@ -57,15 +58,10 @@ Cell TextCell(std::string text) {
 
 Cell Measured(const std::vector<double>& values) {
   if (values.empty()) return {};
-  double sum = 0;
-  for (const double value : values) sum += value;
-  const double mean = sum / static_cast<double>(values.size());
-  Cell cell = Measured(mean);
+  const Spread spread = SpreadOf(values);
+  Cell cell = Measured(spread.mean);
   cell.n = static_cast<int64_t>(values.size());
-  if (values.size() == 1) return cell;
-  double squares = 0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  cell.std = std::sqrt(squares / static_cast<double>(values.size() - 1));
+  if (values.size() > 1) cell.std = spread.std;
   return cell;
 }
 

@@ -5,9 +5,10 @@
 #include <algorithm>
 
 #include "core/config.h"
+#include "core/statistics.h"
 #include "data/corpus.h"
+#include "experiments/learned_table.h"
 #include "experiments/methods.h"
-#include "experiments/recall_runs.h"
 #include "runtime/evaluate.h"
 #include "tensorcache/tokenizer.h"
 
@@ -34,9 +35,8 @@ struct HeldOut {
   data::TokenRange range;
 
   EvaluationText Text() const {
-    return {.tokens = range.end - range.begin, .read = [this](int64_t first, std::span<int32_t> out) {
-              return range.file->Read(range.begin + first, out);
-            }};
+    return {.tokens = range.size(),
+            .read = [this](int64_t first, std::span<int32_t> out) { return range.Read(first, out); }};
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "core/config.h"
 #include "core/rng.h"
+#include "core/statistics.h"
 #include "experiments/experiments.h"
 #include "experiments/methods.h"
 #include "runtime/run_bench.h"
@@ -55,11 +56,6 @@ Status DecodeRound(int tokens, Stream& stream) {
   for (int i = 0; i < tokens; ++i) TC_RETURN_IF_ERROR(stream.session.Decode(i));
   stream.seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count() / tokens);
   return OkStatus();
-}
-
-double Median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + std::ssize(values) / 2, values.end());
-  return values[values.size() / 2];
 }
 
 Result<std::vector<Stream>> OpenStreams(const ExperimentOptions& options) {

@@ -137,15 +137,11 @@ int64_t EvaluationStart(uint64_t seed, int64_t number, int64_t context, int64_t 
   return static_cast<int64_t>(Rng(seed, static_cast<uint64_t>(number)).Below(static_cast<uint64_t>(tokens - context)));
 }
 
-namespace {
-
-double NtkFactor(const ModelConfig& config, const EvaluationOptions& options, int64_t context) {
-  if (config.cache.method != CacheMethod::kFull || !options.scale_full) return config.rope_ntk_factor;
-  return std::max(config.rope_ntk_factor,
-                  static_cast<double>(context) / static_cast<double>(config.max_position_embeddings));
+double RopeNtkFactorFor(const ModelConfig& config, int64_t context) {
+  if (config.cache.method != CacheMethod::kFull) return config.rope_ntk_factor;
+  const double times = static_cast<double>(context) / static_cast<double>(config.max_position_embeddings);
+  return std::max(config.rope_ntk_factor, times);
 }
-
-}  // namespace
 
 Result<std::vector<ContextScore>> Evaluate(const std::shared_ptr<const Model>& model, const EvaluationText& text,
                                            const EvaluationOptions& options) {
@@ -154,7 +150,8 @@ Result<std::vector<ContextScore>> Evaluate(const std::shared_ptr<const Model>& m
   for (const int64_t length : options.contexts) {
     ContextScore context{.context = length,
                          .bins = BinsOf(length, options.bins),
-                         .rope_ntk_factor = NtkFactor(model->config(), options, length)};
+                         .rope_ntk_factor = options.scale_full ? RopeNtkFactorFor(model->config(), length)
+                                                               : model->config().rope_ntk_factor};
     TC_ASSIGN_OR_RETURN(Session session, Session::Create(model, {.rope_ntk_factor = context.rope_ntk_factor}));
     for (int64_t i = 0; i < options.starts; ++i) {
       StreamScore score{.start = EvaluationStart(options.seed, i, length, text.tokens)};
@@ -182,26 +179,6 @@ std::vector<double> ContextScore::BitsPerByte() const {
 }
 std::vector<double> ContextScore::Bin(size_t bin) const {
   return OfStreams(*this, [&](const StreamScore& stream) { return stream.bins[bin]; });
-}
-
-Spread SpreadOf(std::span<const double> values) {
-  TC_CHECK(!values.empty());
-  const auto n = static_cast<double>(values.size());
-  Spread spread;
-  for (const double value : values) spread.mean += value / n;
-  if (values.size() == 1) return spread;
-  double squares = 0;
-  for (const double value : values) squares += (value - spread.mean) * (value - spread.mean);
-  spread.std = std::sqrt(squares / (n - 1));
-  spread.standard_error = spread.std / std::sqrt(n);
-  return spread;
-}
-
-Spread PairedDifference(std::span<const double> a, std::span<const double> b) {
-  TC_CHECK(a.size() == b.size());
-  std::vector<double> differences(a.size());
-  std::ranges::transform(b, a, differences.begin(), std::minus());
-  return SpreadOf(differences);
 }
 
 }  // namespace tensorcache

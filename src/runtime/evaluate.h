@@ -62,6 +62,10 @@ struct ContextScore {
   std::vector<double> Bin(size_t bin) const;
 };
 
+// Scaling of the rotary embedding with which a model of method full reads `context` tokens, as the paper does: none within
+// the trained length (NTK-aware). Its own for the other methods.
+double RopeNtkFactorFor(const ModelConfig& config, int64_t context);
+
 // kInvalidArgument for options that cannot be, and for a text that is too short for a context.
 Status CheckEvaluation(const EvaluationText& text, const EvaluationOptions& options);
 
@@ -71,14 +75,5 @@ int64_t EvaluationStart(uint64_t seed, int64_t number, int64_t context, int64_t 
 // One entry a context, in their order.
 Result<std::vector<ContextScore>> Evaluate(const std::shared_ptr<const Model>& model, const EvaluationText& text,
                                            const EvaluationOptions& options);
-
-struct Spread {
-  double mean = 0;
-  double std = 0;             // of the values (n - 1); 0 for a single one
-  double standard_error = 0;  // of the mean
-};
-Spread SpreadOf(std::span<const double> values);
-// Of b - a, value by value.
-Spread PairedDifference(std::span<const double> a, std::span<const double> b);
 
 }  // namespace tensorcache

@@ -143,18 +143,6 @@ TEST(Evaluate, ImpossibleRequestsAreRefused) {
   EXPECT_FALSE(Evaluate(model, TextOf(foreign), {.contexts = {2}}).ok());
 }
 
-TEST(Spread, OfKnownNumbers) {
-  const std::vector<double> a = {1, 2, 3, 4}, b = {2, 4, 3, 7};
-  const Spread spread = SpreadOf(a);
-  EXPECT_DOUBLE_EQ(spread.mean, 2.5);
-  EXPECT_DOUBLE_EQ(spread.std, std::sqrt(5.0 / 3));
-  EXPECT_DOUBLE_EQ(spread.standard_error, std::sqrt(5.0 / 3) / 2);
-  const Spread difference = PairedDifference(a, b);  // 1, 2, 0, 3
-  EXPECT_DOUBLE_EQ(difference.mean, 1.5);
-  EXPECT_DOUBLE_EQ(difference.std, std::sqrt(5.0 / 3));
-  EXPECT_EQ(SpreadOf(std::vector<double>{3}).std, 0);
-}
-
 TEST(Evaluate, ScalesFullBeyondTheTrainedLength) {
   ModelConfig config = TinyModel(CacheMethod::kFull)->config();
   config.max_position_embeddings = 32;

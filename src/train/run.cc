@@ -30,14 +30,6 @@ double CpuSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-Status MakeFolder(const std::string& path) {
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) return IoError(fmt::format("{}: cannot make this folder: {}", path, error.message()));
-  if (!fs::is_directory(path)) return InvalidArgument(fmt::format("{}: is not a folder", path));
-  return OkStatus();
-}
-
 // The keys that may differ between a run and its continuation: those that do not change what a step computes (where it once
 // started from is a folder that may have been moved since).
 void ForgetChangeable(OrderedJson& config) {

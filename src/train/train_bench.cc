@@ -8,6 +8,7 @@
 #include "core/config.h"
 #include "core/flops.h"
 #include "core/rng.h"
+#include "core/statistics.h"
 #include "train/memory_meter.h"
 #include "train/ops/memory_scan.h"
 #include "train/ops/window_attention.h"
@@ -23,11 +24,6 @@ double SecondsOf(const std::function<void()>& run) {
   const auto start = Clock::now();
   run();
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 // Random tokens where a preset has text: speed does not depend on what they say, and the bench needs no files.
