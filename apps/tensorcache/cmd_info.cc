@@ -207,6 +207,17 @@ std::string RangeText(const Range& range, int digits) {
   return low == high ? low : fmt::format("{} to {}", low, high);
 }
 
+std::string PositionText(const ModelConfig& config) {
+  if (config.position_embedding == PositionKind::kLearned) return "learned positions";
+  std::string text = fmt::format("rotary base {:g}", config.rope_theta);
+  if (config.rope_ntk_factor > 1) text += fmt::format(" (NTK factor {:g})", config.rope_ntk_factor);
+  if (config.rope_scaling.rope_type != RopeScalingKind::kNone) {
+    text +=
+        fmt::format(" ({} scaling, factor {:g})", NameOf(config.rope_scaling.rope_type), config.rope_scaling.factor);
+  }
+  return text;
+}
+
 void PrintModel(const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config;
   std::string dtypes;
@@ -215,10 +226,8 @@ void PrintModel(const Checkpoint& checkpoint) {
   fmt::print("model        {} layers, width {}, {}feed-forward {}, {} query and {} key/value heads of {}\n",
              config.num_hidden_layers, config.hidden_size, config.gated_mlp ? "gated " : "", config.intermediate_size,
              config.num_attention_heads, config.num_key_value_heads, config.HeadDim());
-  fmt::print("             {}, {}, rotary base {:g}{}, trained on {} tokens at a time\n", NameOf(config.norm),
-             NameOf(config.hidden_act), config.rope_theta,
-             config.rope_ntk_factor > 1 ? fmt::format(" (NTK factor {:g})", config.rope_ntk_factor) : "",
-             config.max_position_embeddings);
+  fmt::print("             {}, {}, {}, trained on {} tokens at a time\n", NameOf(config.norm),
+             NameOf(config.hidden_act), PositionText(config), config.max_position_embeddings);
   fmt::print("vocabulary   {} tokens{}\n", config.vocab_size,
              config.tie_word_embeddings ? ", embedding and output shared" : "");
   fmt::print("tokenizer    {}\n", checkpoint.tokenizer.empty() ? std::string("none: texts are token numbers")

@@ -38,6 +38,7 @@ struct RopeConfig {
   bool enabled = true;  // false: keys and queries are used as they come, positioned in some other way or not at all
   double theta = 10000;
   double ntk_factor = 1;  // for contexts this many times the trained length
+  RopeScaling scaling;
   RopePairing pairing = RopePairing::kHalfSplit;
 };
 

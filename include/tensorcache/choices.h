@@ -21,6 +21,41 @@ constexpr auto EnumNames(RopePairing) {
       {{RopePairing::kHalfSplit, "half_split"}, {RopePairing::kInterleaved, "interleaved"}});
 }
 
+// How the frequencies of rotary embedding are stretched for contexts beyond those a model was first trained on.
+enum class RopeScalingKind {
+  kNone,
+  kLinear,  // all divided by `factor`
+  kLlama3,  // those of long waves divided by `factor`, those of short waves left, in between a mixture
+};
+constexpr auto EnumNames(RopeScalingKind) {
+  return std::to_array<std::pair<RopeScalingKind, std::string_view>>(
+      {{RopeScalingKind::kNone, "none"}, {RopeScalingKind::kLinear, "linear"}, {RopeScalingKind::kLlama3, "llama3"}});
+}
+
+struct RopeScaling {
+  RopeScalingKind rope_type = RopeScalingKind::kNone;
+  double factor = 1;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  double original_max_position_embeddings = 8192;
+
+  template <class V>
+  void Fields(V& v) {
+    v("rope_type", rope_type, "linear: all frequencies / factor; llama3: those of long waves / factor");
+    v("factor", factor, "how much longer the context is");
+    v("low_freq_factor", low_freq_factor, "llama3: waves longer than original / this are stretched");
+    v("high_freq_factor", high_freq_factor, "llama3: waves shorter than original / this are left");
+    v("original_max_position_embeddings", original_max_position_embeddings, "llama3: the context before");
+  }
+};
+
+// How a model knows where a token stands.
+enum class PositionKind { kRope, kLearned };
+constexpr auto EnumNames(PositionKind) {
+  return std::to_array<std::pair<PositionKind, std::string_view>>(
+      {{PositionKind::kRope, "rope"}, {PositionKind::kLearned, "learned"}});
+}
+
 // Of feed-forward layers: kernels/norm/activation.h has the formulas.
 enum class Activation { kSilu, kGelu, kGeluTanh };
 constexpr auto EnumNames(Activation) {

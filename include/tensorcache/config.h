@@ -175,9 +175,11 @@ struct ModelConfig {
   bool attention_bias = false;
   bool output_bias = false;
   bool mlp_bias = false;
+  PositionKind position_embedding = PositionKind::kRope;
   double rope_theta = 10000;
   RopePairing rope_pairing = RopePairing::kHalfSplit;
   double rope_ntk_factor = 1;
+  RopeScaling rope_scaling;
   bool tie_word_embeddings = true;
   CacheConfig cache;
 
@@ -201,9 +203,13 @@ struct ModelConfig {
     v("attention_bias", attention_bias, "biases on the q, k and v projections");
     v("output_bias", output_bias, "a bias on the attention's output projection");
     v("mlp_bias", mlp_bias, "biases on the feed-forward projections");
+    v("position_embedding", position_embedding,
+      "rope: rotated queries and keys; learned: a vector for each of max_position_embeddings positions, and none "
+      "beyond");
     v("rope_theta", rope_theta, "base of the rotary embedding");
     v("rope_pairing", rope_pairing, "columns that rotary embedding turns together");
     v("rope_ntk_factor", rope_ntk_factor, "s, NTK-aware scaling for contexts s times max_position_embeddings");
+    v("rope_scaling", rope_scaling, "stretched frequencies, of models whose context was lengthened");
     v("tie_word_embeddings", tie_word_embeddings, "the output projection is the token embedding");
     v("cache", cache, "what each layer keeps of the past");
   }

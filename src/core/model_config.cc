@@ -57,6 +57,37 @@ Status ValidateTensorCache(const TensorCacheConfig& tc, int64_t layers) {
   return OkStatus();
 }
 
+Status ValidateRopeScaling(const RopeScaling& scaling) {
+  if (scaling.rope_type == RopeScalingKind::kNone) return OkStatus();
+  if (!(scaling.factor >= 1 && scaling.factor <= 1e6)) {
+    return InvalidArgument(fmt::format("rope_scaling.factor is {}; it must be 1 to 1e6", scaling.factor));
+  }
+  if (scaling.rope_type != RopeScalingKind::kLlama3) return OkStatus();
+  if (!(scaling.low_freq_factor > 0 && scaling.high_freq_factor > scaling.low_freq_factor &&
+        scaling.high_freq_factor <= 1e6)) {
+    return InvalidArgument(
+        fmt::format("rope_scaling.low_freq_factor is {} and high_freq_factor {}; they must be positive, the second one "
+                    "larger",
+                    scaling.low_freq_factor, scaling.high_freq_factor));
+  }
+  return CheckInside("rope_scaling.original_max_position_embeddings", scaling.original_max_position_embeddings, 0,
+                     1e12);
+}
+
+// What turns keys and queries by their distance has nothing to turn.
+Status ValidateLearnedPositions(const ModelConfig& config) {
+  if (config.cache.method == CacheMethod::kStreamingLlm) {
+    return InvalidArgument(
+        "cache.method streaming_llm places tokens by their index in the cache, which learned positions cannot: they "
+        "are "
+        "part of each token; use window, or a model with rotary embedding");
+  }
+  if (config.rope_ntk_factor != 1 || config.rope_scaling.rope_type != RopeScalingKind::kNone) {
+    return InvalidArgument("position_embedding learned has no rotary embedding to scale; leave rope_* as they are");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status ValidateModelConfig(const ModelConfig& config) {
@@ -92,6 +123,8 @@ Status ValidateModelConfig(const ModelConfig& config) {
   if (config.rope_ntk_factor > 1 && head_dim < 4) {
     return InvalidArgument("rope_ntk_factor above 1 needs a head_dim of at least 4");
   }
+  TC_RETURN_IF_ERROR(ValidateRopeScaling(config.rope_scaling));
+  if (config.position_embedding == PositionKind::kLearned) TC_RETURN_IF_ERROR(ValidateLearnedPositions(config));
   return ValidateCacheConfig(config.cache, config.num_hidden_layers);
 }
 

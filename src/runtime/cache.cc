@@ -287,10 +287,10 @@ std::span<const float> TwoLevelCache::MemoryOf(int64_t layer, int64_t head, int6
 
 uint64_t TwoLevelCache::Impl::Fingerprint() const {
   TwoLevelCacheConfig config = spec->config;
-  const std::string text =
-      fmt::format("{} {} {} {} {} {} {} {} {} {}", config.layers, config.query_heads, config.kv_heads, config.head_dim,
-                  config.rope.enabled, config.rope.theta, config.rope.ntk_factor, NameOf(config.rope.pairing),
-                  NameOf(config.ring), ToJson(config.cache).dump());
+  const std::string text = fmt::format("{} {} {} {} {} {} {} {} {} {} {}", config.layers, config.query_heads,
+                                       config.kv_heads, config.head_dim, config.rope.enabled, config.rope.theta,
+                                       config.rope.ntk_factor, ToJson(config.rope.scaling).dump(),
+                                       NameOf(config.rope.pairing), NameOf(config.ring), ToJson(config.cache).dump());
   Crc64 crc;
   crc.Add(std::as_bytes(std::span(text)));
   return crc.value();

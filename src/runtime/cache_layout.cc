@@ -91,7 +91,7 @@ Result<CacheSpec> MakeCacheSpec(const TwoLevelCacheConfig& config, std::vector<M
   if (config.rope.enabled) {
     const RopeConfig& rope = config.rope;
     const double base = rope.ntk_factor == 1 ? rope.theta : NtkAwareBase(rope.theta, rope.ntk_factor, config.head_dim);
-    TC_ASSIGN_OR_RETURN(spec.frequencies, MakeRopeFrequencies(config.head_dim, base));
+    TC_ASSIGN_OR_RETURN(spec.frequencies, MakeRopeFrequencies(config.head_dim, base, rope.scaling));
   }
   if (!memories.empty() && static_cast<int64_t>(memories.size()) != config.layers) {
     return InvalidArgument(

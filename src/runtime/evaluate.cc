@@ -138,7 +138,8 @@ int64_t EvaluationStart(uint64_t seed, int64_t number, int64_t context, int64_t 
 }
 
 double RopeNtkFactorFor(const ModelConfig& config, int64_t context) {
-  if (config.cache.method != CacheMethod::kFull) return config.rope_ntk_factor;
+  const bool rotary = config.position_embedding == PositionKind::kRope;
+  if (config.cache.method != CacheMethod::kFull || !rotary) return config.rope_ntk_factor;
   const double times = static_cast<double>(context) / static_cast<double>(config.max_position_embeddings);
   return std::max(config.rope_ntk_factor, times);
 }

@@ -67,10 +67,17 @@ Status ForwardPass::Run(std::span<const SequenceTokens> sequences) {
 
 void ForwardPass::Embed(std::span<const SequenceTokens> sequences) {
   const int64_t E = config_.hidden_size;
+  const bool learned = config_.position_embedding == PositionKind::kLearned;
+  std::vector<float> place(static_cast<size_t>(learned ? E : 0));
   float* x = workspace_.Get(Workspace::kResidual, n_, E);
   for (const SequenceTokens& sequence : sequences) {
+    int64_t position = sequence.cache->position();
     for (const int32_t token : sequence.tokens) {
       ReadFloats(weights_.embedding, token * E, E, x);
+      if (learned) {
+        ReadFloats(weights_.positions, position++ * E, E, place.data());
+        for (int64_t i = 0; i < E; ++i) x[i] += place[static_cast<size_t>(i)];
+      }
       x += E;
     }
   }

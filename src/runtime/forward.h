@@ -41,7 +41,8 @@ class ForwardPass {
   ForwardPass(const ModelConfig& config, const Weights& weights, ThreadPool& pool, Workspace& workspace)
       : config_(config), weights_(weights), pool_(pool), workspace_(workspace) {}
 
-  // All rows through all layers: [n, E] before the last norm, in the order of the sequences. The caches move on.
+  // All rows through all layers: [n, E] before the last norm, in the order of the sequences. The caches move on. Learned
+  // positions must reach that far.
   Status Run(std::span<const SequenceTokens> sequences);
   int64_t rows() const { return n_; }
   // The logits of rows [first, first + count): [count, V], y_stride floats apart.

@@ -27,12 +27,20 @@ Status CheckOptions(const ModelOptions& options) {
 }
 
 TwoLevelCacheConfig CacheConfigOf(const ModelConfig& config, const ModelOptions& options) {
+  const bool rotary = config.position_embedding == PositionKind::kRope;
+  CacheConfig cache = config.cache;
+  if (!rotary)
+    cache.tensor_cache.memory_rope = cache.infini.memory_rope = true;  // keys come plain: nothing to turn back
   return {.layers = config.num_hidden_layers,
           .query_heads = config.num_attention_heads,
           .kv_heads = config.num_key_value_heads,
           .head_dim = config.HeadDim(),
-          .cache = config.cache,
-          .rope = {.theta = config.rope_theta, .ntk_factor = config.rope_ntk_factor, .pairing = config.rope_pairing},
+          .cache = cache,
+          .rope = {.enabled = rotary,
+                   .theta = config.rope_theta,
+                   .ntk_factor = config.rope_ntk_factor,
+                   .scaling = config.rope_scaling,
+                   .pairing = config.rope_pairing},
           .ring = options.ring};
 }
 

@@ -51,7 +51,19 @@ struct Session::Impl {
 
   Status CheckReady(std::span<const int32_t> tokens) const {
     TC_RETURN_IF_ERROR(failure);
+    TC_RETURN_IF_ERROR(CheckPositions(static_cast<int64_t>(tokens.size())));
     return CheckTokens(tokens, model->config().vocab_size);
+  }
+
+  // Learned positions end, and with them the sequence.
+  Status CheckPositions(int64_t tokens) const {
+    const ModelConfig& config = model->config();
+    const int64_t last = cache.position() + tokens, most = config.max_position_embeddings;
+    if (config.position_embedding != PositionKind::kLearned || last <= most) return OkStatus();
+    return Unsupported(fmt::format(
+        "the model has learned positions for {} tokens and none for token {}; end the text there, or take a "
+        "model with rotary embedding, which has no such end",
+        most, last));
   }
 
   void Remember(std::span<const int32_t> tokens) {

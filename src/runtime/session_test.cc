@@ -59,6 +59,25 @@ TEST(Session, TokensOutsideTheVocabularyChangeNothing) {
   EXPECT_EQ(LogitsOf(session), before);
 }
 
+TEST(Session, LearnedPositionsEndAndLoseNothing) {
+  ModelConfig config = Small();
+  config.position_embedding = PositionKind::kLearned;
+  config.max_position_embeddings = 20;
+  const SharedModel model = Make(config);
+  Session session = Start(model), other = Start(model);
+  ASSERT_TRUE(session.Prefill(Text(18)).ok());
+  const std::vector<float> before = LogitsOf(session);
+  std::vector<float> nll(3);
+  Session* const both[] = {&session, &other};
+  EXPECT_EQ(session.Prefill(Text(3)).code(), StatusCode::kUnsupported);
+  EXPECT_EQ(session.Score(Text(3), nll).code(), StatusCode::kUnsupported);
+  EXPECT_EQ(session.position(), 18);
+  EXPECT_EQ(LogitsOf(session), before);
+  ASSERT_TRUE(session.Prefill(Text(2)).ok());
+  EXPECT_FALSE(Session::DecodeBatch(both, Text(2)).ok());
+  EXPECT_EQ(other.position(), 0);
+}
+
 TEST(Session, NothingToReadIsFine) {
   Session session = Start(Make());
   EXPECT_TRUE(session.Prefill({}).ok());

@@ -16,6 +16,10 @@ class Loader {
     const int64_t V = config_.vocab_size, E = config_.hidden_size;
     const std::string embedding = "model.embed_tokens.weight";
     TC_ASSIGN_OR_RETURN(weights_.embedding, Tensor(embedding, {V, E}));
+    if (config_.position_embedding == PositionKind::kLearned) {
+      TC_ASSIGN_OR_RETURN(weights_.positions,
+                          Tensor("model.embed_positions.weight", {config_.max_position_embeddings, E}));
+    }
     weights_.memories.resize(static_cast<size_t>(config_.num_hidden_layers));
     for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {
       weights_.layers.emplace_back();

@@ -37,6 +37,7 @@ struct LayerWeights {
 
 struct Weights {
   TensorRef embedding;  // (V, E), in the source
+  TensorRef positions;  // (max_position_embeddings, E), in the source; learned positions only
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
   Matrix head;

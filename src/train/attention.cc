@@ -28,13 +28,14 @@ Projections Project(const AttentionParameters& p, const Tensor& x, bool plain, c
   const ModelConfig& config = context.config;
   const int64_t H = config.num_attention_heads, G = config.num_key_value_heads;
   const at::ScalarType dtype = context.options.dtype;
-  const Tensor heads = ProjectRotary({.x = x,
-                                      .weight = As(p.qkv_weight, dtype),
-                                      .bias = As(p.qkv_bias, dtype),
-                                      .head_dim = config.HeadDim(),
-                                      .rotated_heads = plain ? 0 : H + G,
-                                      .table = context.rope()},
-                                     context.options.backend);
+  const Tensor heads =
+      ProjectRotary({.x = x,
+                     .weight = As(p.qkv_weight, dtype),
+                     .bias = As(p.qkv_bias, dtype),
+                     .head_dim = config.HeadDim(),
+                     .rotated_heads = plain || config.position_embedding == PositionKind::kLearned ? 0 : H + G,
+                     .table = context.rope()},
+                    context.options.backend);
   const std::vector<Tensor> parts = heads.split_with_sizes({H, G, G}, 2);
   Projections out{.q = parts[0], .k = parts[1], .v = parts[2]};
   if (plain) {

@@ -1,5 +1,6 @@
 #include "train/model.h"
 
+#include "core/check.h"
 #include "train/attention.h"
 #include "train/ops/mlp.h"
 #include "train/ops/norm.h"
@@ -40,14 +41,20 @@ Tensor Layer(const LayerParameters& p, Tensor x, LayerState* state, ForwardConte
   return x + Dropout(mixed, context);
 }
 
+// Learned positions: no turns at all.
+Result<RopeFrequencies> FrequenciesOf(const ModelConfig& config) {
+  const int64_t D = config.HeadDim();
+  if (config.position_embedding == PositionKind::kLearned) return RopeFrequencies{.pairs = D / 2, .hi = {}, .lo = {}};
+  const double base =
+      config.rope_ntk_factor == 1 ? config.rope_theta : NtkAwareBase(config.rope_theta, config.rope_ntk_factor, D);
+  return MakeRopeFrequencies(D, base, config.rope_scaling);
+}
+
 }  // namespace
 
 Result<Model> Model::Create(const ModelConfig& config, uint64_t seed, at::Device device) {
   TC_RETURN_IF_ERROR(ValidateModelConfig(config));
-  const int64_t D = config.HeadDim();
-  const double base =
-      config.rope_ntk_factor == 1 ? config.rope_theta : NtkAwareBase(config.rope_theta, config.rope_ntk_factor, D);
-  TC_ASSIGN_OR_RETURN(const RopeFrequencies frequencies, MakeRopeFrequencies(D, base));
+  TC_ASSIGN_OR_RETURN(const RopeFrequencies frequencies, FrequenciesOf(config));
   return Model(config, frequencies, InitialParameters(config, seed, device));
 }
 
@@ -58,7 +65,12 @@ Tensor Model::Hidden(const Tensor& tokens, const ForwardOptions& options, ModelS
   const int64_t position = state != nullptr ? state->position : 0;
   ForwardContext context(config_, frequencies_, options, position, state != nullptr ? state->origin : 0, T, device());
   context.metrics = metrics;
-  Tensor x = Dropout(at::embedding(parameters_.embedding, tokens), context);
+  Tensor x = at::embedding(parameters_.embedding, tokens);
+  if (parameters_.positions.defined()) {
+    TC_CHECK(position + T <= config_.max_position_embeddings);
+    x = x + parameters_.positions.narrow(0, position, T);
+  }
+  x = Dropout(x, context);
   for (size_t i = 0; i < parameters_.layers.size(); ++i) {
     x = Layer(parameters_.layers[i], std::move(x), state != nullptr ? &state->layers[i] : nullptr, context);
   }

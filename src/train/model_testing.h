@@ -89,12 +89,21 @@ inline std::vector<Case> TensorCacheOptions() {
 }
 
 inline std::vector<Case> Backbones() {
-  return {{"llama",
-           {"norm=rms_norm", "hidden_act=silu", "gated_mlp=true", "rope_pairing=interleaved",
-            "tie_word_embeddings=false", "num_key_value_heads=1"}},
-          {"gpt",
-           {"hidden_act=gelu_tanh", "attention_bias=true", "output_bias=true", "mlp_bias=true", "num_key_value_heads=4",
-            "rope_theta=500"}}};
+  return {
+      {"llama",
+       {"norm=rms_norm", "hidden_act=silu", "gated_mlp=true", "rope_pairing=interleaved", "tie_word_embeddings=false",
+        "num_key_value_heads=1"}},
+      {"gpt",
+       {"hidden_act=gelu_tanh", "attention_bias=true", "output_bias=true", "mlp_bias=true", "num_key_value_heads=4",
+        "rope_theta=500"}},
+      {"llama3_rope",
+       {"rope_scaling.rope_type=llama3", "rope_scaling.factor=8", "rope_scaling.original_max_position_embeddings=64"}},
+      {"linear_rope", {"cache.method=streaming_llm", "rope_scaling.rope_type=linear", "rope_scaling.factor=4"}},
+      {"learned_positions", {"position_embedding=learned", "max_position_embeddings=256"}},
+      {"learned_positions_plain_keys",
+       {"position_embedding=learned", "max_position_embeddings=256", "cache.tensor_cache.memory_rope=false"}},
+      {"learned_positions_infini",
+       {"position_embedding=learned", "max_position_embeddings=256", "cache.method=infini"}}};
 }
 
 inline std::vector<Case> AllCases() {

@@ -16,6 +16,7 @@ void ForEachParameter(Parameters& p, const Visit& visit) {
     if (tensor.defined()) visit(name, kind, tensor);
   };
   see("model.embed_tokens.weight", ParameterKind::kMatrix, p.embedding);
+  see("model.embed_positions.weight", ParameterKind::kMatrix, p.positions);
   for (size_t i = 0; i < p.layers.size(); ++i) {
     auto& layer = p.layers[i];
     auto& attention = layer.attention;
@@ -155,6 +156,9 @@ ModelParameters InitialParameters(const ModelConfig& config, uint64_t seed, at::
   Initializer init(seed);
   ModelParameters p;
   p.embedding = init.Normal({config.vocab_size, config.hidden_size}, kDeviation);
+  if (config.position_embedding == PositionKind::kLearned) {
+    p.positions = init.Normal({config.max_position_embeddings, config.hidden_size}, kDeviation);
+  }
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) p.layers.push_back(InitialLayer(config, i, init));
   p.final_norm_weight = Constant({config.hidden_size}, 1);
   if (config.norm == NormKind::kLayerNorm) p.final_norm_bias = Constant({config.hidden_size}, 0);

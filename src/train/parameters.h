@@ -48,6 +48,7 @@ struct LayerParameters {
 
 struct ModelParameters {
   Tensor embedding;  // (V, E)
+  Tensor positions;  // (max_position_embeddings, E), learned positions only
   std::vector<LayerParameters> layers;
   Tensor final_norm_weight, final_norm_bias;
   Tensor head;  // (V, E); the embedding itself if tied

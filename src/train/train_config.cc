@@ -23,6 +23,10 @@ Status ValidateCarry(const TrainConfig& config) {
   if (cache.method == CacheMethod::kFull) {
     return InvalidArgument("train.carry_state needs a state of bounded size; cache.method full has none");
   }
+  if (config.model.position_embedding == PositionKind::kLearned) {
+    return InvalidArgument(
+        "train.carry_state goes on beyond max_position_embeddings, where position_embedding learned ends");
+  }
   const int64_t kept = cache.window + (cache.method == CacheMethod::kStreamingLlm ? cache.sinks : 0);
   if (block < kept) {
     return InvalidArgument(

@@ -30,7 +30,12 @@ struct RopeFrequencies {
 };
 
 // `rotary_dims` = R: even, 2 to kMaxRotaryDims. `base` > 1. Costs about a microsecond a pair.
-Result<RopeFrequencies> MakeRopeFrequencies(int64_t rotary_dims, double base);
+Result<RopeFrequencies> MakeRopeFrequencies(int64_t rotary_dims, double base, const RopeScaling& scaling = {});
+
+// What `scaling` makes of a pair that turns once in `wavelength` tokens: its frequency is multiplied by this.
+//   linear: 1 / factor.   llama3, L the original context: 1 / factor for waves longer than L / low_freq_factor, 1 for
+//   those shorter than L / high_freq_factor, and (1 - s) / factor + s between, s = (L / wave - low) / (high - low).
+double RopeScaleOf(const RopeScaling& scaling, double wavelength);
 
 // NTK-aware base for contexts `scale` times the trained length: base * scale^(R / (R - 2)). It leaves the highest
 // frequency as it is and divides the lowest by `scale`.
@@ -62,7 +67,7 @@ void ApplyRope(const RopeArgs& args);
 
 // The specification: angles, cosines and sines in long double, the rotation in double.
 void FillRopeTableReference(int64_t rotary_dims, double base, std::span<const int64_t> positions, float* cos,
-                            float* sin);
+                            float* sin, const RopeScaling& scaling = {});
 void ApplyRopeReference(const RopeArgs& args);
 
 }  // namespace tensorcache

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "kernels/rope/rope.h"
@@ -6,13 +7,14 @@
 namespace tensorcache {
 
 void FillRopeTableReference(int64_t rotary_dims, double base, std::span<const int64_t> positions, float* cos,
-                            float* sin) {
+                            float* sin, const RopeScaling& scaling) {
   const int64_t pairs = rotary_dims / 2;
   for (size_t t = 0; t < positions.size(); ++t) {
     for (int64_t i = 0; i < pairs; ++i) {
       const long double exponent = -2.0L * static_cast<long double>(i) / static_cast<long double>(rotary_dims);
-      const long double angle =
-          static_cast<long double>(positions[t]) * std::pow(static_cast<long double>(base), exponent);
+      const long double frequency = std::pow(static_cast<long double>(base), exponent);  // radians a token
+      const double scale = RopeScaleOf(scaling, static_cast<double>(2 * std::numbers::pi_v<long double> / frequency));
+      const long double angle = static_cast<long double>(positions[t]) * frequency * static_cast<long double>(scale);
       cos[static_cast<int64_t>(t) * pairs + i] = static_cast<float>(std::cos(angle));
       sin[static_cast<int64_t>(t) * pairs + i] = static_cast<float>(std::sin(angle));
     }

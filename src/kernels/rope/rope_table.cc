@@ -111,7 +111,16 @@ void FillRow(const RopeFrequencies& frequencies, int64_t position, float* cos, f
 
 }  // namespace
 
-Result<RopeFrequencies> MakeRopeFrequencies(int64_t rotary_dims, double base) {
+double RopeScaleOf(const RopeScaling& scaling, double wavelength) {
+  if (scaling.rope_type == RopeScalingKind::kNone) return 1;
+  if (scaling.rope_type == RopeScalingKind::kLinear) return 1 / scaling.factor;
+  const double low = scaling.low_freq_factor, high = scaling.high_freq_factor;
+  const double waves = scaling.original_max_position_embeddings / wavelength;  // in the original context
+  const double kept = std::clamp((waves - low) / (high - low), 0.0, 1.0);
+  return (1 - kept) / scaling.factor + kept;
+}
+
+Result<RopeFrequencies> MakeRopeFrequencies(int64_t rotary_dims, double base, const RopeScaling& scaling) {
   if (rotary_dims < 2 || rotary_dims > kMaxRotaryDims || rotary_dims % 2 != 0) {
     return InvalidArgument("rotary dimensions must be even, from 2 to " + std::to_string(kMaxRotaryDims) + ", got " +
                            std::to_string(rotary_dims));
@@ -127,7 +136,8 @@ Result<RopeFrequencies> MakeRopeFrequencies(int64_t rotary_dims, double base) {
   frequencies.lo.fill(0);
   for (int64_t i = 0; i < frequencies.pairs; ++i) {
     const Double2 exponent = Quotient(-2.0 * static_cast<double>(i), static_cast<double>(rotary_dims));
-    const Uint128 turns = Fixed128(Exp(log_base * exponent) * kTurnsPerRadian);
+    const Double2 unscaled = Exp(log_base * exponent) * kTurnsPerRadian;  // turns a token
+    const Uint128 turns = Fixed128(unscaled * Double2{RopeScaleOf(scaling, 1 / unscaled.hi), 0});
     frequencies.hi[static_cast<size_t>(i)] = static_cast<uint64_t>(turns >> 64);
     frequencies.lo[static_cast<size_t>(i)] = static_cast<uint64_t>(turns);
   }

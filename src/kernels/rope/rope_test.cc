@@ -23,9 +23,9 @@ using testing::WithinNorm;
 constexpr double kEps = std::numeric_limits<float>::epsilon();
 
 struct Table {
-  Table(int64_t rotary_dims, double base, const std::vector<int64_t>& positions)
+  Table(int64_t rotary_dims, double base, const std::vector<int64_t>& positions, const RopeScaling& scaling = {})
       : cos(static_cast<int64_t>(positions.size()) * rotary_dims / 2), sin(cos.size()), pairs(rotary_dims / 2) {
-    FillRopeTable(MakeRopeFrequencies(rotary_dims, base).value(), positions, cos.data(), sin.data());
+    FillRopeTable(MakeRopeFrequencies(rotary_dims, base, scaling).value(), positions, cos.data(), sin.data());
   }
   Rows<const float> cos_rows() const { return {.data = cos.data(), .token = pairs}; }
   Rows<const float> sin_rows() const { return {.data = sin.data(), .token = pairs}; }
@@ -40,13 +40,21 @@ double Ulp(long double x) {
   return static_cast<double>(std::nextafter(f, 2 * f) - f);
 }
 
+constexpr RopeScaling kScalings[] = {
+    {},
+    {.rope_type = RopeScalingKind::kLinear, .factor = 3},
+    {.rope_type = RopeScalingKind::kLlama3, .factor = 8, .original_max_position_embeddings = 8192}};
+
 TEST(RopeTable, MatchesLongDouble) {
   const std::vector<int64_t> positions = {0, 1, 2, 777, 4095, 10'000'003, -10'000'003, int64_t{1} << 31};
   for (const int64_t dims : {2, 32, 80, 128, 256}) {
-    for (const double base : {10000.0, 500000.0, NtkAwareBase(10000, 8, std::max<int64_t>(dims, 4))}) {
-      const Table table(dims, base, positions);
+    const std::vector<double> bases = {10000.0, 500000.0, NtkAwareBase(10000, 8, std::max<int64_t>(dims, 4))};
+    for (size_t i = 0; i < bases.size() * std::size(kScalings); ++i) {
+      const double base = bases[i % bases.size()];
+      const RopeScaling& scaling = kScalings[i / bases.size()];
+      const Table table(dims, base, positions, scaling);
       std::vector<float> cos(static_cast<size_t>(table.cos.size())), sin(cos.size());
-      FillRopeTableReference(dims, base, positions, cos.data(), sin.data());
+      FillRopeTableReference(dims, base, positions, cos.data(), sin.data(), scaling);
       for (int64_t k = 0; k < table.cos.size(); ++k) {
         const auto at = static_cast<size_t>(k);
         // The reference's own angle has 64 bits: an error of |position| 2^-62 covers its power and product.
@@ -58,6 +66,17 @@ TEST(RopeTable, MatchesLongDouble) {
       ASSERT_TRUE(table.cos.Intact() && table.sin.Intact());
     }
   }
+}
+
+TEST(RopeScaling, LeavesShortWavesAndStretchesLongOnes) {
+  const RopeScaling& llama3 = kScalings[2];  // waves of 8192 / 4 tokens and less are left, of 8192 and more stretched
+  EXPECT_EQ(RopeScaleOf(llama3, 6.28), 1);
+  EXPECT_EQ(RopeScaleOf(llama3, 2048), 1);
+  EXPECT_EQ(RopeScaleOf(llama3, 8192), 1.0 / 8);
+  EXPECT_EQ(RopeScaleOf(llama3, 1e6), 1.0 / 8);
+  EXPECT_DOUBLE_EQ(RopeScaleOf(llama3, 8192 / 2.5), 0.5 / 8 + 0.5);
+  EXPECT_EQ(RopeScaleOf(kScalings[1], 5), 1.0 / 3);
+  EXPECT_EQ(RopeScaleOf({}, 5), 1);
 }
 
 // With base 10^4 and R = 8 the frequencies are 10^-i, so that a position splits exactly into q 10^i + r and the angle
