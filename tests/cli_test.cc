@@ -59,7 +59,7 @@ TEST_F(CliTest, HelpListsTheCommands) {
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_status, 0);
     EXPECT_EQ(outcome.err, "");
-    for (const char* command : {"demo", "bench", "reproduce", "report"}) {
+    for (const char* command : {"demo", "import", "export", "bench", "reproduce", "report"}) {
       EXPECT_NE(outcome.out.find(command), std::string::npos) << command;
     }
   }
@@ -159,6 +159,17 @@ TEST_F(CliTest, FullStandardOutputIsAnError) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP();
   const int status = std::system("'" TENSORCACHE_PROGRAM_PATH "' --version >/dev/full 2>/dev/null");
   EXPECT_EQ(WEXITSTATUS(status), 1);
+}
+
+TEST_F(CliTest, ImportAndExportMistakesExitWith2) {
+  const std::string folder = "'" + folder_.string() + "'", out = " --out '" + (folder_ / "out").string() + "'";
+  ExpectError(Run("import --from " + folder), 2, "--out is required");
+  ExpectError(Run("import --from /no/such/folder" + out), 2, "/no/such/folder");
+  ExpectError(Run("import --from " + folder + out), 2, "no config.json, nor a model of llama2.c");
+  std::ofstream(folder_ / "config.json") << R"({"architectures": ["MambaForCausalLM"]})";
+  ExpectError(Run("import --from " + folder + out), 2, "the architecture 'MambaForCausalLM'");
+  ExpectError(Run("export --model " + folder + out), 2, "not a checkpoint of tensorcache");
+  ExpectError(Run("export --model " + folder + " --out " + folder), 2, "name another one");
 }
 
 // tensorcache tokenizer.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Dependencies point one way: core < kernels, tokenizer < runtime < server, and core < tokenizer < data, and all of core,
-# kernels, tokenizer, data < train; experiments stand above all of them. Torch is included by train and apps alone, and
-# linked by their targets alone. The library (include, src) neither prints nor exits; src/core/check.cc alone
+# Dependencies point one way: core < kernels, tokenizer < runtime < server, and core < tokenizer < data, pretrained, and
+# all of core, kernels, tokenizer, data < train; experiments stand above all of them. Torch is included by train and apps
+# alone, and linked by their targets alone. The library (include, src) neither prints nor exits; src/core/check.cc alone
 # does, on bugs, and src/core/process.cc, in the process it forks.
 #
 #   tests/layering.sh sources ROOT               check the #include lines below ROOT, and that its library is silent
@@ -22,13 +22,14 @@ allowed_from() {
     src/kernels/*) echo "core kernels" ;;
     src/tokenizer/*) echo "core tokenizer" ;;
     src/data/*) echo "core tokenizer data" ;;
+    src/pretrained/*) echo "core tokenizer pretrained" ;;
     src/runtime/*) echo "core kernels tokenizer runtime" ;;
     src/server/*) echo "core kernels tokenizer runtime server" ;;
     src/train/*) echo "core kernels tokenizer data train" ;;
     src/experiments/*) echo "core kernels tokenizer data runtime train experiments" ;;
     src/testing/*) echo "core kernels testing" ;;
     bench/*) echo "core kernels bench" ;;
-    *) echo "core kernels tokenizer data runtime server train experiments testing bench apps" ;; # apps, tests
+    *) echo "core kernels tokenizer data pretrained runtime server train experiments testing bench apps" ;; # apps, tests
   esac
 }
 
@@ -46,7 +47,7 @@ check_include() { # FILE HEADER
       complain "$file includes $header; write the path from src/"
       return
       ;;
-    core/* | kernels/* | tokenizer/* | data/* | runtime/* | server/* | train/* | experiments/* | testing/* | bench/* | apps/*) ;;
+    core/* | kernels/* | tokenizer/* | data/* | pretrained/* | runtime/* | server/* | train/* | experiments/* | testing/* | bench/* | apps/*) ;;
     *) return ;;
   esac
   allowed=" $(allowed_from "$file") "

@@ -7,8 +7,10 @@ namespace {
 using namespace tensorcache::cli;
 
 constexpr Command kCommands[] = {
-    {"demo", "See a fixed-size memory fill up: the capacity experiment, drawn and explained", RunDemo},
+    {"demo", "Three small models learn to remember, and one of them reads a million tokens (3 minutes)", RunDemo},
     {"train", "Train a model, or go on with a training run", RunInTrainProgram},
+    {"import", "Take over a model that others trained: a Hugging Face folder or a llama2.c file", RunImport},
+    {"export", "Write a model as a folder that Hugging Face's library loads", RunExport},
     {"generate", "Go on with a text: from a prompt, a file or a saved session", RunGenerate},
     {"eval", "Measure how well a model predicts a text, by context length; compare methods and weights", RunEval},
     {"info", "What a checkpoint is, what its memory has learned, how large its sessions are", RunModelInfo},

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <new>
 #include <utility>
 
 #include "core/check.h"
@@ -22,6 +23,7 @@ static_assert(std::endian::native == std::endian::little, "tensors are mapped as
 constexpr size_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // as in the format's own reader
 constexpr std::string_view kMetadataKey = "__metadata__";
+constexpr size_t kWritePiece = size_t{1} << 24;  // between two reports of progress
 
 struct DTypeInfo {
   std::string_view name;
@@ -221,12 +223,24 @@ Status SafetensorsFile::CheckAligned(std::string_view name, const TensorRef& ten
 }
 
 void SafetensorsWriter::Add(std::string name, DType dtype, std::vector<int64_t> shape, const void* data) {
+  AddEntry(std::move(name),
+           {.dtype = dtype, .shape = std::move(shape), .bytes = 0, .data = static_cast<const std::byte*>(data)});
+}
+
+void SafetensorsWriter::AddMade(std::string name, DType dtype, std::vector<int64_t> shape, Fill fill) {
+  TC_CHECK(fill != nullptr);
+  AddEntry(std::move(name),
+           {.dtype = dtype, .shape = std::move(shape), .bytes = 0, .data = nullptr, .fill = std::move(fill)});
+}
+
+void SafetensorsWriter::AddEntry(std::string name, Entry entry) {
   TC_CHECK(IsValidUtf8(name) && name != kMetadataKey);
-  for (const int64_t size : shape) TC_CHECK(size >= 0);
-  const auto bytes = TensorBytes(dtype, shape);
+  for (const int64_t size : entry.shape) TC_CHECK(size >= 0);
+  const auto bytes = TensorBytes(entry.dtype, entry.shape);
   TC_CHECK(bytes.has_value());
-  const std::span content(static_cast<const std::byte*>(data), static_cast<size_t>(*bytes));
-  const bool is_new = tensors_.emplace(name, StoredTensor{name, dtype, std::move(shape), content}).second;
+  entry.bytes = static_cast<size_t>(*bytes);
+  TC_CHECK(entry.data != nullptr || entry.fill != nullptr || entry.bytes == 0);
+  const bool is_new = tensors_.emplace(std::move(name), std::move(entry)).second;
   TC_CHECK(is_new);
 }
 
@@ -235,35 +249,71 @@ void SafetensorsWriter::SetMetadata(std::string key, std::string value) {
   metadata_[std::move(key)] = std::move(value);
 }
 
-Status SafetensorsWriter::Write(const std::string& path) const {
-  std::vector<const StoredTensor*> tensors;
-  tensors.reserve(tensors_.size());
-  for (const auto& [name, tensor] : tensors_) tensors.push_back(&tensor);
-  std::ranges::sort(tensors, std::less<>(), [](const StoredTensor* tensor) {
-    return std::pair(-DTypeBytes(tensor->dtype), std::string_view(tensor->name));
-  });
+int64_t SafetensorsWriter::data_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [name, entry] : tensors_) bytes += static_cast<int64_t>(entry.bytes);
+  return bytes;
+}
 
+std::vector<const SafetensorsWriter::NamedEntry*> SafetensorsWriter::InOrder() const {
+  std::vector<const NamedEntry*> entries;
+  entries.reserve(tensors_.size());
+  for (const NamedEntry& entry : tensors_) entries.push_back(&entry);
+  std::ranges::sort(entries, std::less<>(), [](const NamedEntry* entry) {
+    return std::pair(-DTypeBytes(entry->second.dtype), std::string_view(entry->first));
+  });
+  return entries;
+}
+
+std::string SafetensorsWriter::Header(std::span<const NamedEntry* const> entries) const {
   std::string header = "{";
   if (!metadata_.empty()) header += fmt::format("\"{}\":{}", kMetadataKey, Json(metadata_).dump());
   size_t offset = 0;
-  for (const StoredTensor* tensor : tensors) {
-    const size_t end = offset + tensor->data.size();
-    header +=
-        fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", header == "{" ? "" : ",",
-                    Json(tensor->name).dump(), DTypeName(tensor->dtype), fmt::join(tensor->shape, ","), offset, end);
+  for (const NamedEntry* named : entries) {
+    const auto& [name, entry] = *named;
+    const size_t end = offset + entry.bytes;
+    header += fmt::format("{}{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", header == "{" ? "" : ",",
+                          Json(name).dump(), DTypeName(entry.dtype), fmt::join(entry.shape, ","), offset, end);
     offset = end;
   }
   header += "}";
   header.resize((header.size() + 7) / 8 * 8, ' ');  // so that the data starts aligned
+  return header;
+}
+
+Status SafetensorsWriter::Write(const std::string& path, const Progress& progress) const {
+  const std::vector<const NamedEntry*> entries = InOrder();
+  const std::string header = Header(entries);
   if (header.size() > kMaxHeaderBytes) {
     return Unsupported(fmt::format("cannot write {}: too many tensors for one file", Quoted(path)));
   }
-
   TC_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
   const uint64_t length = header.size();
   TC_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(&length, 1))));
   TC_RETURN_IF_ERROR(file.Append(header));
-  for (const StoredTensor* tensor : tensors) TC_RETURN_IF_ERROR(file.Append(tensor->data));
+  const int64_t total = data_bytes();
+  int64_t done = 0;
+  std::vector<std::byte> made;
+  for (const NamedEntry* named : entries) {
+    const Entry& entry = named->second;
+    if (entry.fill) {
+      try {
+        made.resize(entry.bytes);
+      } catch (const std::bad_alloc&) {
+        return IoError(fmt::format("cannot write {}: not enough memory for tensor {} of {} bytes", Quoted(path),
+                                   Quoted(named->first), entry.bytes));
+      }
+      entry.fill(made);
+    }
+    std::span<const std::byte> rest(entry.fill ? made.data() : entry.data, entry.bytes);
+    while (!rest.empty()) {
+      const size_t piece = std::min(rest.size(), kWritePiece);
+      TC_RETURN_IF_ERROR(file.Append(rest.first(piece)));
+      rest = rest.subspan(piece);
+      done += static_cast<int64_t>(piece);
+      if (progress) progress(done, total);
+    }
+  }
   return file.Commit();
 }
 

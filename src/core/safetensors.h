@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -61,7 +62,7 @@ struct TensorRef {
   std::span<const std::byte> data;
 };
 
-// One entry of a file, or of one to be written. Does not own the data.
+// One entry of a file. Does not own the data.
 struct StoredTensor {
   std::string name;
   DType dtype;
@@ -109,19 +110,42 @@ class SafetensorsFile {
 // order they were added: larger elements first (so that all are aligned), then by name.
 class SafetensorsWriter {
  public:
+  // Writes all bytes of one tensor to where it is told.
+  using Fill = std::function<void(std::span<std::byte>)>;
+  // How much of the data is in the file.
+  using Progress = std::function<void(int64_t bytes_done, int64_t bytes_total)>;
+
   // `data` must hold the shape's elements and stay valid until Write. Names are unique UTF-8.
   void Add(std::string name, DType dtype, std::vector<int64_t> shape, const void* data);
   template <class T>
   void Add(std::string name, std::vector<int64_t> shape, const T* data) {
     Add(std::move(name), DTypeOf<T>(), std::move(shape), static_cast<const void*>(data));
   }
+  // For a tensor that is made when its turn has come: each Write calls `fill` once, and keeps the bytes no longer than it
+  // takes to write them.
+  void AddMade(std::string name, DType dtype, std::vector<int64_t> shape, Fill fill);
   void SetMetadata(std::string key, std::string value);
 
-  // Replaces `path` atomically (AtomicFile); streams the data, so that no copy of it is made.
-  Status Write(const std::string& path) const;
+  // Bytes of all tensors.
+  int64_t data_bytes() const;
+
+  // Replaces `path` atomically (AtomicFile); streams the data, so that no copy of it is made. `progress` may be empty.
+  Status Write(const std::string& path, const Progress& progress = {}) const;
 
  private:
-  std::map<std::string, StoredTensor> tensors_;
+  struct Entry {
+    DType dtype;
+    std::vector<int64_t> shape;
+    size_t bytes;
+    const std::byte* data;  // or null,
+    Fill fill;              // and this makes it
+  };
+  using NamedEntry = std::pair<const std::string, Entry>;
+  void AddEntry(std::string name, Entry entry);
+  std::vector<const NamedEntry*> InOrder() const;
+  std::string Header(std::span<const NamedEntry* const> entries) const;
+
+  std::map<std::string, Entry> tensors_;
   std::map<std::string, std::string> metadata_;
 };
 

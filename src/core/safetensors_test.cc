@@ -110,6 +110,35 @@ TEST(Safetensors, TheFileDoesNotDependOnTheOrderOfAdding) {
   EXPECT_TRUE(SafetensorsFile::Open(TestPath())->Values<double>("t2", Shape{2}).ok());
 }
 
+TEST(Safetensors, TensorsMadeWhileWritingAreLikeOthers) {
+  const std::vector<float> weights = {1, 2, 3, 4, 5, 6};
+  const auto write = [&](bool made) {
+    SafetensorsWriter writer;
+    if (made) {
+      writer.AddMade("b", DType::kF32, {2, 3}, [&](std::span<std::byte> out) {
+        ASSERT_EQ(out.size(), 24u);
+        std::memcpy(out.data(), weights.data(), out.size());
+      });
+    } else {
+      writer.Add("b", {2, 3}, weights.data());
+    }
+    writer.Add("a", {1}, weights.data());
+    writer.Add("empty", DType::kF32, {0}, nullptr);
+    EXPECT_EQ(writer.data_bytes(), 28);
+    std::vector<int64_t> reports;
+    EXPECT_TRUE(writer
+                    .Write(TestPath(),
+                           [&](int64_t done, int64_t total) {
+                             EXPECT_EQ(total, 28);
+                             reports.push_back(done);
+                           })
+                    .ok());
+    EXPECT_EQ(reports, (std::vector<int64_t>{4, 28}));
+    return ReadWholeFile(TestPath(), 1 << 20).value();
+  };
+  EXPECT_EQ(write(true), write(false));
+}
+
 TEST(Safetensors, AnEmptyFileOfNoTensorsIsValid) {
   ASSERT_TRUE(SafetensorsWriter().Write(TestPath()).ok());
   EXPECT_TRUE(SafetensorsFile::Open(TestPath())->names().empty());

@@ -140,7 +140,7 @@ TEST(Load, TokenizerModelGoesSecond) {
   const TempFolder folder;
   folder.Put("vocab.json", "x");
   folder.Put("merges.txt", "x");
-  const std::string model = folder.Put("tokenizer.model", WriteModel(BpeFile({"\u2581", "a"}, true)));
+  const std::string model = folder.Put("tokenizer.model", WriteSentencePieceFile(BpeFile({"\u2581", "a"}, true)));
   EXPECT_EQ(LoadTokenizer(folder.path()).value()->vocab_size(), 3 + 256 + 2);
   EXPECT_EQ(LoadTokenizer(model).value()->vocab_size(), 3 + 256 + 2);
   // Behind a tokenizer.json, but not if that is of a kind that is not known.

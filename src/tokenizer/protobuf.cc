@@ -47,4 +47,32 @@ std::optional<ProtoField> ProtoReader::Next() {
   return field;
 }
 
+std::string ProtoVarint(uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(value | 0x80);
+  return bytes + static_cast<char>(value);
+}
+
+namespace {
+
+std::string Tag(uint32_t field, ProtoField::Kind kind) {
+  return ProtoVarint(uint64_t{field} << 3 | static_cast<uint64_t>(kind));
+}
+
+}  // namespace
+
+std::string ProtoNumber(uint32_t field, uint64_t value) {
+  return Tag(field, ProtoField::Kind::kNumber) + ProtoVarint(value);
+}
+
+std::string ProtoBytes(uint32_t field, std::string_view bytes) {
+  return Tag(field, ProtoField::Kind::kBytes) + ProtoVarint(bytes.size()) + std::string(bytes);
+}
+
+std::string ProtoFloat(uint32_t field, float value) {
+  std::string bytes = Tag(field, ProtoField::Kind::kFixed32);
+  for (int i = 0; i < 4; ++i) bytes += static_cast<char>(std::bit_cast<uint32_t>(value) >> 8 * i);
+  return bytes;
+}
+
 }  // namespace tensorcache::tokenizer

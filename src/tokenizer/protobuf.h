@@ -1,9 +1,10 @@
-// The wire format of protocol buffers, as far as reading a SentencePiece model needs it.
+// The wire format of protocol buffers, as far as SentencePiece models need it.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 namespace tensorcache::tokenizer {
@@ -36,5 +37,11 @@ class ProtoReader {
 
   std::string_view rest_;
 };
+
+// Fields to be put one after the other.
+std::string ProtoVarint(uint64_t value);
+std::string ProtoNumber(uint32_t field, uint64_t value);
+std::string ProtoBytes(uint32_t field, std::string_view bytes);
+std::string ProtoFloat(uint32_t field, float value);
 
 }  // namespace tensorcache::tokenizer

@@ -26,7 +26,7 @@ namespace trainer_field {
 constexpr uint32_t kModelType = 3, kSpaceAsSuffix = 24, kByteFallback = 35;
 }
 namespace normalizer_field {
-constexpr uint32_t kCharsmap = 2, kDummyPrefix = 3, kRemoveExtra = 4, kEscape = 5;
+constexpr uint32_t kName = 1, kCharsmap = 2, kDummyPrefix = 3, kRemoveExtra = 4, kEscape = 5;
 }
 
 using Kind = ProtoField::Kind;
@@ -126,6 +126,12 @@ Status CheckPieces(const SentencePieceFile& file) {
   return OkStatus();
 }
 
+std::string WritePiece(const ModelPiece& piece) {
+  return ProtoBytes(model_field::kPiece, ProtoBytes(piece_field::kText, piece.text) +
+                                             ProtoFloat(piece_field::kScore, piece.score) +
+                                             ProtoNumber(piece_field::kType, static_cast<uint64_t>(piece.type)));
+}
+
 }  // namespace
 
 Result<SentencePieceFile> ReadSentencePieceFile(std::string_view bytes) {
@@ -149,6 +155,19 @@ Result<SentencePieceFile> ReadSentencePieceFile(std::string_view bytes) {
   if (!has_trainer || !has_normalizer) return NotAModel();  // they stand last: the file was cut
   TC_RETURN_IF_ERROR(CheckPieces(file));
   return file;
+}
+
+std::string WriteSentencePieceFile(const SentencePieceFile& file) {
+  std::string model;
+  for (const ModelPiece& piece : file.pieces) model += WritePiece(piece);
+  model += ProtoBytes(model_field::kTrainer, ProtoNumber(trainer_field::kModelType, static_cast<uint64_t>(file.model)) +
+                                                 ProtoNumber(trainer_field::kByteFallback, file.byte_fallback ? 1 : 0));
+  model += ProtoBytes(model_field::kNormalizer,
+                      ProtoBytes(normalizer_field::kName, "identity") +
+                          ProtoNumber(normalizer_field::kDummyPrefix, file.add_dummy_prefix ? 1 : 0) +
+                          ProtoNumber(normalizer_field::kRemoveExtra, file.remove_extra_whitespaces ? 1 : 0) +
+                          ProtoNumber(normalizer_field::kEscape, 1));
+  return model;
 }
 
 }  // namespace tensorcache::tokenizer

@@ -33,5 +33,7 @@ struct SentencePieceFile {
 
 // kCorrupt for what is no such file, kUnsupported for options that are not known here. Messages do not name the file.
 Result<SentencePieceFile> ReadSentencePieceFile(std::string_view bytes);
+// The file with these pieces and options, without a table of characters; `proto` is not looked at.
+std::string WriteSentencePieceFile(const SentencePieceFile& file);
 
 }  // namespace tensorcache::tokenizer

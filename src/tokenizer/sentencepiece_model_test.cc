@@ -52,7 +52,7 @@ std::string Stream(const std::shared_ptr<const Tokenizer>& tokenizer, const Toke
 }
 
 TEST(SentencePieceModel, EncodesAndDecodes) {
-  const auto tokenizer = LoadOrFail(WriteModel(BpeFile(kTexts, true)));
+  const auto tokenizer = LoadOrFail(WriteSentencePieceFile(BpeFile(kTexts, true)));
   constexpr int32_t kFirst = 3 + 256;
   EXPECT_EQ(tokenizer->kind(), "SentencePiece BPE (tokenizer.model)");
   EXPECT_EQ(tokenizer->vocab_size(), kFirst + std::ssize(kTexts));
@@ -75,7 +75,7 @@ TEST(SentencePieceModel, EncodesAndDecodes) {
 }
 
 TEST(SentencePieceModel, SpecialTokensAreFoundOnlyIfAskedFor) {
-  const auto tokenizer = LoadOrFail(WriteModel(BpeFile(kTexts, true)));
+  const auto tokenizer = LoadOrFail(WriteSentencePieceFile(BpeFile(kTexts, true)));
   const int32_t hello = 3 + 256 + 4;
   const std::string text = "<s>hello</s>hello<unk>";
   const Tokens special = EncodeOrFail(*tokenizer, text, {.special_tokens = true});
@@ -95,7 +95,7 @@ TEST(SentencePieceModel, SpecialTokensAreFoundOnlyIfAskedFor) {
 }
 
 TEST(SentencePieceModel, AStreamThatGoesOnKeepsItsFirstSpace) {
-  const auto tokenizer = LoadOrFail(WriteModel(BpeFile(kTexts, true)));
+  const auto tokenizer = LoadOrFail(WriteSentencePieceFile(BpeFile(kTexts, true)));
   const int32_t hello = 3 + 256 + 4;
   EXPECT_EQ(Stream(tokenizer, {hello, hello}), "hello hello");
   EXPECT_EQ(Stream(tokenizer, {hello, hello}, hello), " hello hello");
@@ -112,7 +112,7 @@ TEST(SentencePieceModel, AStreamThatGoesOnKeepsItsFirstSpace) {
 }
 
 TEST(SentencePieceModel, WithoutBytesThereIsTheUnknown) {
-  const auto tokenizer = LoadOrFail(WriteModel(BpeFile(kTexts, false)));
+  const auto tokenizer = LoadOrFail(WriteSentencePieceFile(BpeFile(kTexts, false)));
   EXPECT_EQ(EncodeOrFail(*tokenizer, "hello\u4E00\u4E01 hello"), (Tokens{3 + 4, 0, 3 + 4}));
   EXPECT_EQ(DecodeOrFail(*tokenizer, {3 + 4, 0, 3 + 4}), "hello<unk> hello");
 }
@@ -120,7 +120,7 @@ TEST(SentencePieceModel, WithoutBytesThereIsTheUnknown) {
 TEST(SentencePieceModel, WithoutDummyPrefixNothingIsAddedOrDropped) {
   SentencePieceFile file = BpeFile(kTexts, true);
   file.add_dummy_prefix = false;
-  const auto tokenizer = LoadOrFail(WriteModel(file));
+  const auto tokenizer = LoadOrFail(WriteSentencePieceFile(file));
   EXPECT_EQ(EncodeOrFail(*tokenizer, " hello"), Tokens{3 + 256 + 4});
   for (const std::string text : {"hello", " hello"}) {
     EXPECT_EQ(DecodeOrFail(*tokenizer, EncodeOrFail(*tokenizer, text)), text);
@@ -130,7 +130,7 @@ TEST(SentencePieceModel, WithoutDummyPrefixNothingIsAddedOrDropped) {
 TEST(SentencePieceModel, UserDefinedSymbolsAreAlwaysFound) {
   SentencePieceFile file = BpeFile(kTexts, true);
   file.pieces.push_back({"<tool>", 0, PieceType::kUserDefined});
-  const auto tokenizer = LoadOrFail(WriteModel(file));
+  const auto tokenizer = LoadOrFail(WriteSentencePieceFile(file));
   const auto tool = static_cast<int32_t>(file.pieces.size()) - 1;
   const Tokens tokens = EncodeOrFail(*tokenizer, "hello<tool> hello");
   EXPECT_EQ(tokens, (Tokens{3 + 256 + 4, tool, 3 + 256 + 4}));
@@ -140,13 +140,13 @@ TEST(SentencePieceModel, UserDefinedSymbolsAreAlwaysFound) {
 }
 
 TEST(SentencePieceModel, SavedItIsTheSame) {
-  const std::string model = WriteModel(BpeFile(kTexts, true));
+  const std::string model = WriteSentencePieceFile(BpeFile(kTexts, true));
   const auto tokenizer = LoadOrFail(model);
   const TempFolder folder;
   ASSERT_TRUE(tokenizer->Save(folder.path()).ok());
   EXPECT_EQ(ReadWholeFile(folder.Path("tokenizer.model"), 1 << 20).value(), model);
   EXPECT_EQ((*LoadTokenizer(folder.path()))->fingerprint(), tokenizer->fingerprint());
-  EXPECT_NE(LoadOrFail(WriteModel(BpeFile(kTexts, false)))->fingerprint(), tokenizer->fingerprint());
+  EXPECT_NE(LoadOrFail(WriteSentencePieceFile(BpeFile(kTexts, false)))->fingerprint(), tokenizer->fingerprint());
   EXPECT_FALSE(MakeByteTokenizer()->Save(folder.path()).ok());
   folder.Put("tokenizer.json", "{}");
   EXPECT_EQ(MessageOf(tokenizer->Save(folder.path())),
@@ -168,7 +168,7 @@ TEST(SentencePieceModel, IsWhatTheLibraryGives) {
     if (seed % 3 == 1) {  // as the runs of spaces in Llama 2's model
       for (ModelPiece& piece : file.pieces) piece.score = std::max(piece.score, -12.0f);
     }
-    const std::string model = WriteModel(file);
+    const std::string model = WriteSentencePieceFile(file);
     const auto tokenizer = LoadOrFail(model);
     sentencepiece::SentencePieceProcessor library;
     ASSERT_TRUE(library.LoadFromSerializedProto(model).ok());
@@ -191,7 +191,7 @@ TEST(SentencePieceModel, BadFilesGiveAnErrorOfOneLine) {
   const auto error_of = [&](const std::function<void(SentencePieceFile&)>& change) {
     SentencePieceFile file = good;
     change(file);
-    return LoadError(WriteModel(file));
+    return LoadError(WriteSentencePieceFile(file));
   };
   const auto add = [](const ModelPiece& piece) {
     return [piece](SentencePieceFile& file) { file.pieces.push_back(piece); };
@@ -202,7 +202,7 @@ TEST(SentencePieceModel, BadFilesGiveAnErrorOfOneLine) {
   EXPECT_EQ(LoadError("version https://git-lfs.github.com/spec/v1\noid sha256:9e55\n"), damaged);
   EXPECT_EQ(LoadError("{\"model\": {}}"), damaged);
   EXPECT_EQ(LoadError(std::string(1000, '\0')), damaged);
-  EXPECT_EQ(LoadError(WriteModel(good).substr(0, 2000)), damaged);
+  EXPECT_EQ(LoadError(WriteSentencePieceFile(good).substr(0, 2000)), damaged);
   EXPECT_EQ(error_of([](SentencePieceFile& file) { file.pieces.clear(); }), damaged);
   EXPECT_EQ(error_of(add({"", 0, PieceType::kNormal})), "piece 277 is empty");
   EXPECT_EQ(error_of(add({"\xC3", 0, PieceType::kNormal})), "piece 277, '\\xc3', is not UTF-8");
@@ -217,7 +217,7 @@ TEST(SentencePieceModel, BadFilesGiveAnErrorOfOneLine) {
   EXPECT_EQ(error_of([](SentencePieceFile& file) { file.byte_fallback = false; }),
             "256 pieces for single bytes; expected 0");
   EXPECT_EQ(error_of([](SentencePieceFile& file) { file.model = static_cast<PieceModel>(7); }), "unknown model type 7");
-  const std::string model = WriteModel(good);
+  const std::string model = WriteSentencePieceFile(good);
   EXPECT_EQ(LoadError(model + ProtoBytes(2, ProtoNumber(24, 1))), "treat_whitespace_as_suffix is not supported");
   EXPECT_EQ(LoadError(model + ProtoBytes(3, ProtoNumber(5, 0))), "a model without escape_whitespaces is not supported");
   EXPECT_EQ(LoadError(model + ProtoBytes(5, ProtoBytes(2, "x"))), "a model with a denormalizer is not supported");
@@ -271,7 +271,9 @@ void DamageDoesNoHarm(const std::string& model, int trials) {
   EXPECT_GT(loaded, trials / 50);
 }
 
-TEST(SentencePieceModel, DamagedFilesDoNoHarm) { DamageDoesNoHarm(WriteModel(BpeFile(kTexts, true)), 1500); }
+TEST(SentencePieceModel, DamagedFilesDoNoHarm) {
+  DamageDoesNoHarm(WriteSentencePieceFile(BpeFile(kTexts, true)), 1500);
+}
 
 #ifdef TENSORCACHE_SENTENCEPIECE_TRAINER
 

@@ -1,0 +1,37 @@
+// A folder with a model in it, written so that what can be loaded is always one whole model: the old one, or the new one.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/safetensors.h"
+#include "tensorcache/status.h"
+
+namespace tensorcache::pretrained {
+
+inline constexpr char kConfigFile[] = "config.json";
+inline constexpr char kModelFile[] = "model.safetensors";
+
+struct NamedFile {
+  std::string name;
+  std::string content;
+};
+
+// kInvalidArgument if `folder` has a model or a tokenizer already and `force` is not given; if it has a training run, which
+// a new model would break; and if it is `source`.
+Status CheckModelFolder(const std::string& folder, const std::string& source, bool force);
+
+struct ModelFolder {
+  std::string path;  // made if it is not there
+  std::string config;
+  const SafetensorsWriter& tensors;
+  std::vector<NamedFile> files;  // the tokenizer's; those of an earlier model go
+  SafetensorsWriter::Progress progress;
+};
+// A kill or an error during the tensors, which take the time, leaves what was there before. After that there is no
+// config.json until everything else is in place.
+Status WriteModelFolder(const ModelFolder& folder);
+
+}  // namespace tensorcache::pretrained
