@@ -28,6 +28,7 @@ struct EvalArguments {
   std::string tokenizer;
   std::string data;
   double last = 1;
+  bool begin = false;
   EvaluationOptions evaluation = {.contexts = {1024}};
   std::string json;
 };
@@ -53,6 +54,8 @@ void AddOptions(CLI::App& app, EvalArguments& arguments) {
                  "Only the last part of the data: 0.1 is the validation part of a training run with valid_fraction 0.1")
       ->type_name("F")
       ->capture_default_str();
+  app.add_flag("--begin", arguments.begin,
+               "Each file of the data starts with the tokenizer's begin-of-text token, as some models want it");
   app.add_option("--context", arguments.evaluation.contexts, "Context lengths in tokens, with commas between")
       ->type_name("L,L,...")
       ->delimiter(',')
@@ -94,8 +97,10 @@ Result<data::TokenRange> OpenText(const EvalArguments& arguments, const Tokenize
   if (!(arguments.last > 0 && arguments.last <= 1)) {
     return InvalidArgument(fmt::format("--last is {}; give more than 0 and at most 1", arguments.last));
   }
-  const data::TextDataConfig config = {
-      .path = arguments.data, .valid_fraction = arguments.last < 1 ? arguments.last : 0, .tokenizer = tokenizer.kind()};
+  const data::TextDataConfig config = {.path = arguments.data,
+                                       .valid_fraction = arguments.last < 1 ? arguments.last : 0,
+                                       .tokenizer = tokenizer.kind(),
+                                       .begin = arguments.begin};
   std::optional<Progress> progress;
   TC_ASSIGN_OR_RETURN(const data::Corpus corpus, data::OpenCorpus(config, tokenizer, [&](int64_t done, int64_t total) {
                         if (!progress) progress.emplace(static_cast<int>(total / 1024 + 1));

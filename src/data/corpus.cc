@@ -37,6 +37,7 @@ std::string TokenFileName(const std::string& path, const std::vector<TextFile>& 
   hash.Add(tokenizer.fingerprint());
   hash.Add(static_cast<uint64_t>(tokenizer.vocab_size()));
   hash.Add(static_cast<uint64_t>(options.documents));
+  if (options.begin) hash.Add(std::string_view("begin"));
   for (const TextFile& file : files) {
     hash.Add(std::string_view(file.path));
     hash.Add(static_cast<uint64_t>(file.bytes));
@@ -111,7 +112,11 @@ Status CheckDisjoint(const std::vector<TextFile>& train, const std::vector<TextF
 
 Result<Corpus> OpenCorpus(const TextDataConfig& config, const Tokenizer& tokenizer, const Progress& progress) {
   TC_RETURN_IF_ERROR(CheckConfig(config));
-  const TokenizeOptions options = {.documents = config.documents, .cuts = FindSafeCuts(config.tokenizer, tokenizer)};
+  if (config.begin && tokenizer.begin_of_text() < 0) {
+    return InvalidArgument("data.text.begin is set, but the tokenizer has no begin-of-text token");
+  }
+  const TokenizeOptions options = {
+      .documents = config.documents, .cuts = FindSafeCuts(config.tokenizer, tokenizer), .begin = config.begin};
   TC_ASSIGN_OR_RETURN(const std::string folder, CacheFolder(config.cache_dir));
   std::vector<Tokenised> texts;
   for (const std::string& path : {config.path, config.valid_path}) {

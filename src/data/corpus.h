@@ -33,6 +33,7 @@ struct TextDataConfig {
   double valid_fraction = 0.1;
   std::string tokenizer = "bytes";
   Documents documents = Documents::kConcatenate;
+  bool begin = false;
   std::string cache_dir;
 
   template <class V>
@@ -42,6 +43,7 @@ struct TextDataConfig {
     v("valid_fraction", valid_fraction, "how much of path is for validation if valid_path is empty; 0 for none");
     v("tokenizer", tokenizer, "bytes, characters, or the path of a tokenizer");
     v("documents", documents, "whether a row may go on from one file into the next");
+    v("begin", begin, "the tokenizer's begin-of-text token stands before each file, as some models want it");
     v("cache_dir", cache_dir, "where tokenised text is kept; empty: $XDG_CACHE_HOME or ~/.cache, in tensorcache");
   }
 };

@@ -126,6 +126,20 @@ TEST_F(CorpusTest, EndOfTextStandsBetweenOrAfterDocuments) {
   EXPECT_EQ(corpus.train.file->document(1), (std::pair<int64_t, int64_t>(3, 5)));
 }
 
+TEST_F(CorpusTest, BeginOfTextStandsBeforeEachFileIfWanted) {
+  Put("text/1", "ab");
+  Put("text/2", "c");
+  TextDataConfig config = Config("text");
+  const FakeTokenizer begins(1, true), plain;
+  const std::vector<int32_t> without = TrainTokens(config, begins);
+  config.begin = true;
+  EXPECT_EQ(TrainTokens(config, begins), (std::vector<int32_t>{65535, 'a', 'b', 65536, 65535, 'c'}));
+  config.begin = false;
+  EXPECT_EQ(TrainTokens(config, begins), without);  // a token file of its own
+  config.begin = true;
+  EXPECT_EQ(OpenCorpus(config, plain, {}).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST_F(CorpusTest, TheLastPartIsForValidation) {
   Put("a.txt", std::string(1000, 'x'));
   TextDataConfig config = Config("a.txt");

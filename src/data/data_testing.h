@@ -44,7 +44,7 @@ class DataTest : public ::testing::Test {
 };
 
 // Bytes in groups of `group`: with 2, cutting a text at an odd place changes all that follows. Token 65536 ends a text
-// if `ends` is set. Refuses text with a '\x01'.
+// and 65535 begins one, if `ends` is set. Refuses text with a '\x01'.
 class FakeTokenizer : public Tokenizer {
  public:
   explicit FakeTokenizer(int group = 1, bool ends = false) : group_(group), ends_(ends) {}
@@ -61,6 +61,7 @@ class FakeTokenizer : public Tokenizer {
   }
   Status Decode(std::span<const int32_t>, std::string*) const override { return Unsupported("not needed"); }
   int32_t end_of_text() const override { return ends_ ? 65536 : -1; }
+  int32_t begin_of_text() const override { return ends_ ? 65535 : -1; }
   Status Save(const std::string&) const override { return Unsupported("not needed"); }
   uint64_t fingerprint() const override { return static_cast<uint64_t>(group_ * 2 + (ends_ ? 1 : 0)); }
 

@@ -27,6 +27,7 @@ struct Piece {
   const TextFile* file = nullptr;
   std::string_view text;
   size_t offset = 0;  // in the file
+  bool begins_file = false;
   bool ends_file = false;
   bool ends_last_file = false;
 
@@ -66,6 +67,7 @@ class Tokenization {
       pieces_.push_back({.file = &file,
                          .text = text.substr(begin, end - begin),
                          .offset = begin,
+                         .begins_file = begin == 0,
                          .ends_file = end == text.size(),
                          .ends_last_file = end == text.size() && is_last});
       batch_bytes_ += end - begin;
@@ -82,6 +84,10 @@ class Tokenization {
     });
     for (const Piece& piece : pieces_) {
       TC_RETURN_IF_ERROR(piece.status);
+      if (piece.begins_file && options_.begin) {
+        const int32_t begin_of_text = tokenizer_.begin_of_text();
+        TC_RETURN_IF_ERROR(writer_.Append(std::span(&begin_of_text, 1)));
+      }
       TC_RETURN_IF_ERROR(writer_.Append(piece.tokens));
       if (piece.ends_file) TC_RETURN_IF_ERROR(EndFile(piece.ends_last_file));
     }

@@ -23,6 +23,7 @@ SafeCuts FindSafeCuts(const std::string& name, const Tokenizer& tokenizer);
 struct TokenizeOptions {
   Documents documents = Documents::kConcatenate;
   SafeCuts cuts = SafeCuts::kNowhere;
+  bool begin = false;  // the tokenizer has a begin-of-text token, and each file starts with it
 };
 
 // Writes `token_path`: the same bytes with any number of threads. The first file in order that is not UTF-8, or that the
