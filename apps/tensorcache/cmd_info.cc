@@ -12,7 +12,7 @@
 #include "apps/tensorcache/options.h"
 #include "core/config.h"
 #include "core/safetensors.h"
-#include "runtime/weight_source.h"
+#include "core/tensor_floats.h"
 #include "tensorcache/cache.h"
 #include "tensorcache/model.h"
 
@@ -91,9 +91,9 @@ class MemoryReader {
 
   Result<std::vector<double>> Numbers(const std::string& name) const {
     TC_ASSIGN_OR_RETURN(const TensorRef tensor, file_.Find(name));
-    TC_RETURN_IF_ERROR(runtime::CheckIsFloat(name, tensor));
+    TC_RETURN_IF_ERROR(CheckIsFloat(name, tensor));
     std::vector<float> floats(tensor.data.size() / static_cast<size_t>(DTypeBytes(tensor.dtype)));
-    runtime::ReadFloats(tensor, 0, static_cast<int64_t>(floats.size()), floats.data());
+    ReadFloats(tensor, 0, static_cast<int64_t>(floats.size()), floats.data());
     return std::vector<double>(floats.begin(), floats.end());
   }
   // (heads, timescales), one column of it.

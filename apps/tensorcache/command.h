@@ -27,6 +27,7 @@ struct Command {
 Status Dispatch(std::span<const Command> commands, const std::string& description, const CommandLine& line);
 
 // One function each, in cmd_<name>.cc.
+Status RunAdapt(const CommandLine& line);
 Status RunBench(const CommandLine& line);
 Status RunBenchDecode(const CommandLine& line);
 Status RunBenchMemory(const CommandLine& line);

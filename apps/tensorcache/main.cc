@@ -9,6 +9,7 @@ using namespace tensorcache::cli;
 constexpr Command kCommands[] = {
     {"demo", "Three small models learn to remember, and one of them reads a million tokens (3 minutes)", RunDemo},
     {"train", "Train a model, or go on with a training run", RunInTrainProgram},
+    {"adapt", "Give a pretrained model a memory, and train it on text", RunInTrainProgram},
     {"import", "Take over a model that others trained: a Hugging Face folder or a llama2.c file", RunImport},
     {"export", "Write a model as a folder that Hugging Face's library loads", RunExport},
     {"generate", "Go on with a text: from a prompt, a file or a saved session", RunGenerate},

@@ -16,6 +16,7 @@ tensorcache::Status RunTrainBenches(const CommandLine& line) {
 
 constexpr Command kCommands[] = {
     {"train", "Train a model, or go on with a training run", RunTrain},
+    {"adapt", "Give a pretrained model a memory, and train it on text", RunAdapt},
     {"bench", "Measure the speed of training", RunTrainBenches},
 };
 

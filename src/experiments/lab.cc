@@ -146,7 +146,7 @@ double TrainingWork(const train::TrainConfig& config) {
   ModelConfig model = config.model;
   const bool recall = config.data.kind == data::DataKind::kRecall;
   if (model.vocab_size == 0) model.vocab_size = recall ? config.data.recall.VocabSize() : 1;
-  const int64_t tokens = recall ? config.data.recall.Length() : model.max_position_embeddings;
+  const int64_t tokens = recall ? config.data.recall.Length() : config.Block();
   const int64_t rows = config.train.batch_size;
   const int64_t supervised = recall ? rows * config.data.recall.episodes : rows * tokens;
   return static_cast<double>(config.train.steps) *

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/tensor_floats.h"
 #include "kernels/norm/activation.h"
 #include "kernels/norm/norm.h"
 #include "runtime/rows_math.h"

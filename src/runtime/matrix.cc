@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include "core/check.h"
+#include "core/tensor_floats.h"
 
 namespace tensorcache::runtime {
 namespace {

@@ -10,7 +10,6 @@
 
 #include "core/checksum.h"
 #include "core/rng.h"
-#include "kernels/matmul/matmul.h"
 #include "runtime/buffer.h"
 
 namespace tensorcache::runtime {
@@ -29,14 +28,6 @@ void AddSample(const std::string& name, const TensorRef& tensor, Crc64& crc) {
     const size_t length = std::min(kSampleBytes, bytes);
     crc.Add(tensor.data.subspan((bytes - length) / (kSamples - 1) * i, length));
   }
-}
-
-float HalfToFloat(uint16_t half) {
-  const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16, exponent = half >> 10 & 31, fraction = half & 1023;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000 | fraction << 13);
-  if (exponent > 0) return std::bit_cast<float>(sign | (exponent + 112) << 23 | fraction << 13);
-  const float tiny = std::ldexp(static_cast<float>(fraction), -24);
-  return sign != 0 ? -tiny : tiny;
 }
 
 class Checkpoint : public WeightSource {
@@ -126,24 +117,6 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::string& folder) 
 
 std::unique_ptr<WeightSource> MakeRandomSource(const ModelConfig& config, uint64_t seed) {
   return std::make_unique<RandomSource>(config, seed);
-}
-
-Status CheckIsFloat(const std::string& name, const TensorRef& tensor) {
-  if (tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16) return OkStatus();
-  return Unsupported(fmt::format("tensor '{}' is {}; weights must be F32, BF16 or F16", name, DTypeName(tensor.dtype)));
-}
-
-void ReadFloats(const TensorRef& tensor, int64_t first, int64_t count, float* out) {
-  const std::byte* from = tensor.data.data() + first * DTypeBytes(tensor.dtype);
-  if (tensor.dtype == DType::kF32) {
-    std::memcpy(out, from, static_cast<size_t>(count) * sizeof(float));
-    return;
-  }
-  for (int64_t i = 0; i < count; ++i) {
-    uint16_t bits;
-    std::memcpy(&bits, from + i * 2, sizeof(bits));
-    out[i] = tensor.dtype == DType::kBF16 ? Bf16ToFp32(bits) : HalfToFloat(bits);
-  }
 }
 
 }  // namespace tensorcache::runtime

@@ -29,8 +29,4 @@ Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::string& folder);
 // Ones for norms, zeros for biases and gates, and noise for the rest that keeps the size of what it is multiplied with.
 std::unique_ptr<WeightSource> MakeRandomSource(const ModelConfig& config, uint64_t seed);
 
-// Numbers [first, first + count) of a tensor of type F32, BF16 or F16, as floats. kUnsupported for other types.
-Status CheckIsFloat(const std::string& name, const TensorRef& tensor);
-void ReadFloats(const TensorRef& tensor, int64_t first, int64_t count, float* out);
-
 }  // namespace tensorcache::runtime

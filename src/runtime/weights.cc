@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/tensor_floats.h"
 #include "runtime/rows_math.h"
 
 namespace tensorcache::runtime {

@@ -30,7 +30,7 @@ Projections Project(const AttentionParameters& p, const Tensor& x, bool plain, c
   const at::ScalarType dtype = context.options.dtype;
   const Tensor heads =
       ProjectRotary({.x = x,
-                     .weight = As(p.qkv_weight, dtype),
+                     .weight = As(p.QkvWeight(), dtype),
                      .bias = As(p.qkv_bias, dtype),
                      .head_dim = config.HeadDim(),
                      .rotated_heads = plain || config.position_embedding == PositionKind::kLearned ? 0 : H + G,
@@ -133,7 +133,7 @@ Tensor TensorCacheOutput(const AttentionParameters& p, const Tensor& x, const Te
   const Tensor reads = memory.reads.flatten(2);
   const Tensor remembered = per_token ? Linear(reads * gate.to(reads.scalar_type()), p.memory_out_weight)
                                       : Linear(reads, gate * p.memory_out_weight);
-  return Linear(local.flatten(2), p.out_weight, p.out_bias) + remembered;
+  return Linear(local.flatten(2), p.OutWeight(), p.out_bias) + remembered;
 }
 
 Tensor InfiniOutput(const AttentionParameters& p, const Tensor& local, const MemoryResult& memory,
@@ -144,7 +144,7 @@ Tensor InfiniOutput(const AttentionParameters& p, const Tensor& local, const Mem
     context.metrics->back().memory_norm = RootMeanSquareNorm(memory.memory);
   }
   const Tensor mixed = at::lerp(local, memory.reads, gate.to(local.scalar_type()));
-  return Linear(mixed.flatten(2), p.out_weight, p.out_bias);
+  return Linear(mixed.flatten(2), p.OutWeight(), p.out_bias);
 }
 
 }  // namespace
@@ -175,7 +175,7 @@ Tensor Attention(const AttentionParameters& p, const Tensor& x, LayerState* stat
   }
   if (has_memory) return TensorCacheOutput(p, x, local, std::move(memory), context);
   if (cache.method == CacheMethod::kInfini) return InfiniOutput(p, local, memory, context);
-  return Linear(local.flatten(2), p.out_weight, p.out_bias);
+  return Linear(local.flatten(2), p.OutWeight(), p.out_bias);
 }
 
 }  // namespace tensorcache::train

@@ -2,13 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <filesystem>
 #include <set>
 
 #include "core/config.h"
 #include "core/file.h"
 #include "core/safetensors.h"
+#include "core/tensor_floats.h"
 
 namespace tensorcache::train {
 namespace {
@@ -31,10 +31,12 @@ class TensorWriter {
 };
 
 Status CopyInto(const SafetensorsFile& file, const std::string& name, const Tensor& target) {
-  TC_ASSIGN_OR_RETURN(const TensorRef stored, file.Find(name, DType::kF32, target.sizes()));
+  TC_ASSIGN_OR_RETURN(TensorRef stored, file.Find(name));
+  TC_ASSIGN_OR_RETURN(stored, file.Find(name, stored.dtype, target.sizes()));
+  TC_RETURN_IF_ERROR(CheckIsFloat(name, stored));
   const at::NoGradGuard no_grad;
   Tensor values = at::empty(target.sizes(), at::kFloat);
-  std::memcpy(values.mutable_data_ptr<float>(), stored.data.data(), stored.data.size());
+  ReadFloats(stored, 0, values.numel(), values.mutable_data_ptr<float>());
   target.copy_(values);
   return OkStatus();
 }
@@ -47,17 +49,21 @@ std::string PathIn(const std::string& folder, const char* file) {
 
 Status SaveModel(const Model& model, const std::string& folder) {
   TensorWriter tensors;
-  for (const StoredParameter& parameter : StoredParameters(model.config(), model.parameters())) tensors.Add(parameter);
+  for (const StoredParameter& parameter : StoredParameters(model.config(), Merged(model.parameters()))) {
+    tensors.Add(parameter);
+  }
   tensors.writer().SetMetadata(kFormatKey, "pt");
   TC_RETURN_IF_ERROR(tensors.writer().Write(PathIn(folder, kModelFile)));
   return WriteFileAtomically(PathIn(folder, kConfigFile), ToJson(model.config()).dump(2) + "\n");
 }
 
-Status LoadParameters(const std::string& folder, const Model& model) {
+Status LoadParameters(const std::string& folder, const Model& model, Lacking lacking) {
   const std::string path = PathIn(folder, kModelFile);
   TC_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
   std::set<std::string_view> surplus(file.names().begin(), file.names().end());
   for (const StoredParameter& parameter : StoredParameters(model.config(), model.parameters())) {
+    const bool may_lack = lacking == Lacking::kMemories && IsOfMemory(parameter.name);
+    if (may_lack && !surplus.contains(parameter.name)) continue;
     TC_RETURN_IF_ERROR(CopyInto(file, parameter.name, parameter.tensor));
     surplus.erase(parameter.name);
   }

@@ -58,6 +58,11 @@ Result<Model> Model::Create(const ModelConfig& config, uint64_t seed, at::Device
   return Model(config, frequencies, InitialParameters(config, seed, device));
 }
 
+void Model::SetTrained(const TrainOptions& options) {
+  if (options.parameters == TrainedParameters::kLora) AddLowRank(config_, options, &parameters_);
+  train::SetTrained(config_, options.parameters, &parameters_);
+}
+
 Tensor Model::Hidden(const Tensor& tokens, const ForwardOptions& options, ModelState* state,
                      std::vector<LayerMetrics>* metrics) const {
   const int64_t T = tokens.size(1);

@@ -30,6 +30,9 @@ class Model {
   // (..., E) -> (..., V). For short outputs; the loss has an op of its own.
   Tensor Logits(const Tensor& hidden) const;
 
+  // Trains only these parameters from here on; lora adds its own.
+  void SetTrained(const TrainOptions& options);
+
   const ModelConfig& config() const { return config_; }
   const ModelParameters& parameters() const { return parameters_; }
   at::Device device() const { return parameters_.embedding.device(); }

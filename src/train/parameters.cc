@@ -35,6 +35,11 @@ void ForEachParameter(Parameters& p, const Visit& visit) {
     see(at + "self_attn.tensor_cache.alpha", ParameterKind::kMemory, attention.alpha);
     see(at + "self_attn.tensor_cache.slot_keys", ParameterKind::kMemory, attention.slot_keys);
     see(at + "self_attn.infini.gate", ParameterKind::kMemory, attention.infini_gate);
+    for (const auto& [name, low_rank] : {std::pair("q", &attention.q), std::pair("k", &attention.k),
+                                         std::pair("v", &attention.v), std::pair("o", &attention.out)}) {
+      see(at + fmt::format("self_attn.{}_proj.lora_a", name), ParameterKind::kMatrix, low_rank->a);
+      see(at + fmt::format("self_attn.{}_proj.lora_b", name), ParameterKind::kMatrix, low_rank->b);
+    }
     see(at + "post_attention_layernorm.weight", ParameterKind::kVector, layer.mlp_norm_weight);
     see(at + "post_attention_layernorm.bias", ParameterKind::kVector, layer.mlp_norm_bias);
     see(at + "mlp.in_proj.weight", ParameterKind::kMatrix, layer.mlp_in_weight);
@@ -130,13 +135,29 @@ LayerParameters InitialLayer(const ModelConfig& config, int64_t index, Initializ
 
 void Freeze(const TensorCacheConfig& tc, AttentionParameters& p) {
   const auto set = [](Tensor& tensor, bool learned) {
-    if (tensor.defined()) tensor.requires_grad_(learned);
+    if (tensor.defined() && !learned) tensor.requires_grad_(false);
   };
   set(p.lambda_logit, tc.learn_lambda);
   set(p.eta_logit, tc.learn_eta);
   set(p.gate, tc.learn_gate);
   set(p.gate_weight, tc.learn_gate);
 }
+
+bool IsTrained(const std::string& name, TrainedParameters trained) {
+  const auto has = [&](const char* part) { return name.find(part) != name.npos; };
+  const bool memory = IsOfMemory(name);
+  switch (trained) {
+    case TrainedParameters::kAll: return true;
+    case TrainedParameters::kMemory: return memory;
+    case TrainedParameters::kMemoryAndAttention: return memory || has(".self_attn.");
+    case TrainedParameters::kLora: return memory || has(".lora_");
+  }
+  return true;
+}
+
+bool IsLowRank(const std::string& name) { return name.find(".lora_") != name.npos; }
+
+Tensor Addition(const LowRank& low_rank) { return at::matmul(low_rank.b, low_rank.a) * low_rank.scale; }
 
 // What a fused projection consists of: (name of the part, its rows).
 using Parts = std::vector<std::pair<std::string, int64_t>>;
@@ -152,6 +173,10 @@ Parts PartsOf(const ModelConfig& config, const std::string& name) {
 
 }  // namespace
 
+bool IsOfMemory(const std::string& name) {
+  return name.find(".tensor_cache.") != name.npos || name.find(".infini.") != name.npos;
+}
+
 ModelParameters InitialParameters(const ModelConfig& config, uint64_t seed, at::Device device) {
   Initializer init(seed);
   ModelParameters p;
@@ -165,11 +190,54 @@ ModelParameters InitialParameters(const ModelConfig& config, uint64_t seed, at::
   p.head = config.tie_word_embeddings ? p.embedding : init.Normal({config.vocab_size, config.hidden_size}, kDeviation);
   ForEachParameter(p, [&](const std::string&, ParameterKind, Tensor& tensor) {
     if (device != at::kCPU) tensor = tensor.to(device);
-    tensor.requires_grad_(true);
   });
   if (config.tie_word_embeddings) p.head = p.embedding;
-  for (LayerParameters& layer : p.layers) Freeze(config.cache.tensor_cache, layer.attention);
+  SetTrained(config, TrainedParameters::kAll, &p);
   return p;
+}
+
+void AddLowRank(const ModelConfig& config, const TrainOptions& options, ModelParameters* parameters) {
+  const int64_t E = config.hidden_size, r = options.lora_rank, D = config.HeadDim();
+  const int64_t queries = config.num_attention_heads * D, keys = config.num_key_value_heads * D;
+  // Not the numbers that the model itself would draw.
+  Initializer init(options.seed ^ 0x6c6f7261);
+  const auto make = [&](int64_t out, int64_t in) {
+    const Tensor a = init.Normal({r, in}, 1 / std::sqrt(static_cast<double>(in)));
+    const at::Device device = parameters->embedding.device();
+    return LowRank{
+        .a = a.to(device), .b = Constant({out, r}, 0).to(device), .scale = options.lora_alpha / static_cast<double>(r)};
+  };
+  for (LayerParameters& layer : parameters->layers) {
+    layer.attention.q = make(queries, E);
+    layer.attention.k = make(keys, E);
+    layer.attention.v = make(keys, E);
+    layer.attention.out = make(E, queries);
+  }
+}
+
+void SetTrained(const ModelConfig& config, TrainedParameters trained, ModelParameters* parameters) {
+  ForEachParameter(*parameters, [&](const std::string& name, ParameterKind, Tensor& tensor) {
+    tensor.requires_grad_(IsTrained(name, trained));
+  });
+  for (LayerParameters& layer : parameters->layers) Freeze(config.cache.tensor_cache, layer.attention);
+}
+
+Tensor AttentionParameters::QkvWeight() const {
+  return q.a.defined() ? qkv_weight + at::cat({Addition(q), Addition(k), Addition(v)}) : qkv_weight;
+}
+
+Tensor AttentionParameters::OutWeight() const { return out.a.defined() ? out_weight + Addition(out) : out_weight; }
+
+ModelParameters Merged(const ModelParameters& parameters) {
+  const at::NoGradGuard no_grad;
+  ModelParameters merged = parameters;
+  for (LayerParameters& layer : merged.layers) {
+    AttentionParameters& p = layer.attention;
+    p.qkv_weight = p.QkvWeight();
+    p.out_weight = p.OutWeight();
+    p.q = p.k = p.v = p.out = {};
+  }
+  return merged;
 }
 
 std::vector<NamedParameter> AllParameters(const ModelParameters& parameters) {
@@ -183,6 +251,7 @@ std::vector<NamedParameter> AllParameters(const ModelParameters& parameters) {
 std::vector<StoredParameter> StoredParameters(const ModelConfig& config, const ModelParameters& parameters) {
   std::vector<StoredParameter> stored;
   for (const NamedParameter& parameter : AllParameters(parameters)) {
+    if (IsLowRank(parameter.name)) continue;
     const Tensor tensor = parameter.tensor.detach();
     const Parts parts = PartsOf(config, parameter.name);
     if (parts.empty()) stored.push_back({parameter.name, tensor});
@@ -195,6 +264,14 @@ std::vector<StoredParameter> StoredParameters(const ModelConfig& config, const M
     }
   }
   return stored;
+}
+
+int64_t CountTrained(const ModelParameters& parameters) {
+  int64_t count = 0;
+  for (const NamedParameter& parameter : AllParameters(parameters)) {
+    if (parameter.tensor.requires_grad()) count += parameter.tensor.numel();
+  }
+  return count;
 }
 
 int64_t CountParameters(const ModelParameters& parameters) {

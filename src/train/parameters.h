@@ -8,6 +8,7 @@
 #include "tensorcache/config.h"
 #include "tensorcache/status.h"
 #include "train/torch.h"
+#include "train/train_config.h"
 
 namespace tensorcache::train {
 
@@ -16,6 +17,13 @@ enum class ParameterKind {
   kMatrix,  // weight decay
   kVector,  // norms and biases: none
   kMemory,  // gates, lambda, eta, alpha, slot keys: none, and a learning rate of their own
+};
+
+// An addition of low rank to a weight: scale B A.
+struct LowRank {
+  Tensor a;  // (r, in)
+  Tensor b;  // (out, r); zero at the start
+  double scale = 0;
 };
 
 struct AttentionParameters {
@@ -34,6 +42,13 @@ struct AttentionParameters {
   Tensor slot_keys;          // (G, S, D), S > 1 only
 
   Tensor infini_gate;  // beta (H), method infini
+
+  // While training with train.parameters lora; undefined otherwise. Not in checkpoints: Merged adds them to the weights.
+  LowRank q, k, v, out;
+
+  // With the low-rank additions.
+  Tensor QkvWeight() const;
+  Tensor OutWeight() const;
 };
 
 struct LayerParameters {
@@ -54,14 +69,15 @@ struct ModelParameters {
   Tensor head;  // (V, E); the embedding itself if tied
 };
 
-// One trained tensor; shares storage with its place in ModelParameters.
+// One tensor; shares storage with its place in ModelParameters.
 struct NamedParameter {
   std::string name;  // of the whole tensor; what is fused here has a name of its own ("...qkv_proj.weight")
   ParameterKind kind;
   Tensor tensor;
 };
 
-// A tensor as checkpoints store it: fused projections are stored as their parts. Shares storage.
+// A tensor as checkpoints store it: fused projections are stored as their parts, low-rank additions not at all. Shares
+// storage.
 struct StoredParameter {
   std::string name;  // "model.layers.0.self_attn.q_proj.weight"
   Tensor tensor;
@@ -72,10 +88,21 @@ struct StoredParameter {
 // seed on any machine.
 ModelParameters InitialParameters(const ModelConfig& config, uint64_t seed, at::Device device);
 
+// Adds q, k, v and out of low rank to every layer: what they add is zero at the start.
+void AddLowRank(const ModelConfig& config, const TrainOptions& options, ModelParameters* parameters);
+// Which tensors require gradients. Those that the config freezes never do.
+void SetTrained(const ModelConfig& config, TrainedParameters trained, ModelParameters* parameters);
+// The same model without low-rank additions, which are part of the weights then. Shares what has none.
+ModelParameters Merged(const ModelParameters& parameters);
+
 // In a fixed order. Frozen tensors are included; they do not require gradients.
 std::vector<NamedParameter> AllParameters(const ModelParameters& parameters);
 std::vector<StoredParameter> StoredParameters(const ModelConfig& config, const ModelParameters& parameters);
 
+// Whether a tensor of this name belongs to a memory: W_tc, gates, lambda, eta, ...
+bool IsOfMemory(const std::string& name);
+
 int64_t CountParameters(const ModelParameters& parameters);
+int64_t CountTrained(const ModelParameters& parameters);
 
 }  // namespace tensorcache::train

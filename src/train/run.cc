@@ -125,14 +125,14 @@ Status Run::Prepare() {
   // Before text is tokenised and a model made.
   if (!options_.resume) TC_RETURN_IF_ERROR(Agree(First() ? CheckFreshFolder(options_.folder) : OkStatus()));
   data::SourceOptions source_options{.seed = config_.train.seed,
-                                     .length = config_.model.max_position_embeddings,
+                                     .length = config_.Block(),
                                      .rows_per_batch = config_.train.batch_size,
                                      .consecutive = config_.train.carry_state};
   if (First()) source_options.progress = events_.on_tokenize;
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const data::BatchSource> source,
                       data::MakeSource(config_.data, source_options, &tokenizer_));
   if (config_.model.vocab_size == 0) config_.model.vocab_size = source->vocab_size();
-  config_.model.max_position_embeddings = source->length();
+  if (config_.data.kind == data::DataKind::kRecall) config_.model.max_position_embeddings = source->length();
   TC_ASSIGN_OR_RETURN(trainer_, Trainer::Create(config_, std::move(source), world_.get()));
   return OkStatus();
 }
@@ -213,7 +213,7 @@ Result<RunResult> Run::Go() {
   TC_RETURN_IF_ERROR(Agree(First() ? OpenFolder() : OkStatus()));
   const TrainOptions& train = config_.train;
   if (First() && events_.on_start) {
-    events_.on_start(*trainer_, train.batch_size * config_.model.max_position_embeddings);
+    events_.on_start(*trainer_, train.batch_size * trainer_->block());
   }
   while (trainer_->step() < train.steps && !result_.reached_target) {
     TC_ASSIGN_OR_RETURN(const bool stop, StopWanted());

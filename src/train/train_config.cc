@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "core/config.h"
+
 namespace tensorcache::train {
 namespace {
 
@@ -19,7 +21,7 @@ Status CheckRange(std::string_view name, double value, double low, double high) 
 Status ValidateCarry(const TrainConfig& config) {
   const CacheConfig& cache = config.model.cache;
   const TensorCacheConfig& tc = cache.tensor_cache;
-  const int64_t block = config.model.max_position_embeddings;
+  const int64_t block = config.Block();
   if (cache.method == CacheMethod::kFull) {
     return InvalidArgument("train.carry_state needs a state of bounded size; cache.method full has none");
   }
@@ -31,18 +33,48 @@ Status ValidateCarry(const TrainConfig& config) {
   if (block < kept) {
     return InvalidArgument(
         fmt::format("train.carry_state needs blocks of at least the {} tokens that the cache keeps; "
-                    "max_position_embeddings is {}",
+                    "they have {} (train.block, or max_position_embeddings)",
                     kept, block));
   }
   const bool chunked = cache.method == CacheMethod::kTensorCache &&
                        (tc.write == MemoryWrite::kChunkStart || tc.write == MemoryWrite::kChunkMean);
   if (chunked && block % tc.chunk != 0) {
     return InvalidArgument(
-        fmt::format("train.carry_state needs max_position_embeddings ({}) to be a multiple of "
-                    "cache.tensor_cache.chunk ({})",
+        fmt::format("train.carry_state needs blocks ({} tokens) to be a multiple of cache.tensor_cache.chunk "
+                    "({})",
                     block, tc.chunk));
   }
   return OkStatus();
+}
+
+// Training that starts from a model that is there.
+Status ValidateAdaptation(const TrainConfig& config) {
+  const TrainOptions& train = config.train;
+  const CacheConfig& cache = config.model.cache;
+  if (train.parameters != TrainedParameters::kAll && train.init.empty()) {
+    return InvalidArgument(
+        fmt::format("train.parameters {} leaves the rest of the model as it is, which would be random; give train.init",
+                    NameOf(train.parameters)));
+  }
+  bool has_memory = cache.method == CacheMethod::kInfini;
+  for (int64_t layer = 0; layer < config.model.num_hidden_layers; ++layer) {
+    has_memory = has_memory || config.model.HasTensorCache(layer);
+  }
+  if (train.parameters == TrainedParameters::kMemory && !has_memory) {
+    return InvalidArgument("train.parameters memory trains nothing: the model has no memory in any layer");
+  }
+  if (train.parameters == TrainedParameters::kLora) {
+    TC_RETURN_IF_ERROR(CheckAtLeast("lora_rank", train.lora_rank, 1));
+    TC_RETURN_IF_ERROR(CheckRange("lora_alpha", train.lora_alpha, 1e-6, 1e6));
+  }
+  if (train.distill == 0) return OkStatus();
+  TC_RETURN_IF_ERROR(CheckRange("distill", train.distill, 0, 1));
+  TC_RETURN_IF_ERROR(CheckRange("distill_temperature", train.distill_temperature, 1e-3, 1e3));
+  if (train.init.empty()) return InvalidArgument("train.distill needs a model to learn from; give train.init");
+  if (config.Block() <= config.model.max_position_embeddings) return OkStatus();
+  return InvalidArgument(
+      fmt::format("train.distill learns from full attention, which the model knows for {} tokens; train.block is {}",
+                  config.model.max_position_embeddings, config.Block()));
 }
 
 }  // namespace
@@ -76,6 +108,12 @@ Status ValidateTrainConfig(const TrainConfig& config) {
                     "the second",
                     train.batch_size, train.accumulate));
   }
+  TC_RETURN_IF_ERROR(CheckAtLeast("block", train.block, 0));
+  if (config.model.position_embedding == PositionKind::kLearned && config.Block() > model.max_position_embeddings) {
+    return InvalidArgument(fmt::format("train.block is {}; the model has learned positions for {} tokens",
+                                       config.Block(), model.max_position_embeddings));
+  }
+  TC_RETURN_IF_ERROR(ValidateAdaptation(config));
   if (train.carry_state) TC_RETURN_IF_ERROR(ValidateCarry(config));
   return OkStatus();
 }

@@ -19,9 +19,25 @@ constexpr auto EnumNames(ComputeDtype) {
       {{ComputeDtype::kFloat32, "float32"}, {ComputeDtype::kBfloat16, "bfloat16"}});
 }
 
+// Which parameters training changes; the others stay as `init` has them.
+enum class TrainedParameters {
+  kAll,
+  kMemory,              // W_tc, gates, lambda, eta, alpha, slot keys
+  kMemoryAndAttention,  // and the attention's projections
+  kLora,                // the memory, and a low-rank addition to each of the attention's projections
+};
+constexpr auto EnumNames(TrainedParameters) {
+  return std::to_array<std::pair<TrainedParameters, std::string_view>>(
+      {{TrainedParameters::kAll, "all"},
+       {TrainedParameters::kMemory, "memory"},
+       {TrainedParameters::kMemoryAndAttention, "memory+attention"},
+       {TrainedParameters::kLora, "lora"}});
+}
+
 struct TrainOptions {
   int64_t steps = 1000;
   int64_t batch_size = 32;
+  int64_t block = 0;
   int64_t accumulate = 1;
   double learning_rate = 1e-3;
   double min_learning_rate = 0;
@@ -35,6 +51,11 @@ struct TrainOptions {
   double dropout = 0;
   bool carry_state = false;
   std::string init;
+  TrainedParameters parameters = TrainedParameters::kAll;
+  int64_t lora_rank = 8;
+  double lora_alpha = 16;
+  double distill = 0;
+  double distill_temperature = 1;
   uint64_t seed = 1337;
   int64_t log_every = 10;
   int64_t eval_every = 100;
@@ -48,6 +69,7 @@ struct TrainOptions {
   void Fields(V& v) {
     v("steps", steps, "optimiser steps");
     v("batch_size", batch_size, "sequences a step, over all processes");
+    v("block", block, "tokens of a sequence of text; 0: max_position_embeddings");
     v("accumulate", accumulate, "parts in which a step's sequences go through the model, to save memory");
     v("learning_rate", learning_rate, "AdamW's, after the warm-up");
     v("min_learning_rate", min_learning_rate, "at the last step: cosine decay; equal to learning_rate: constant");
@@ -60,7 +82,16 @@ struct TrainOptions {
     v("clip_norm", clip_norm, "largest norm of all gradients together; 0: no limit");
     v("dropout", dropout, "of embeddings and of what each sub-layer adds");
     v("carry_state", carry_state, "blocks of a document follow each other and start from the state of the one before");
-    v("init", init, "a checkpoint folder of the same shape to start from; empty: random parameters");
+    v("init", init,
+      "a checkpoint folder of the same shape to start from; memories that it lacks start as configured. Empty: random "
+      "parameters");
+    v("parameters", parameters,
+      "which ones are trained; lora: the memory, and low-rank additions to the attention's projections");
+    v("lora_rank", lora_rank, "r, of parameters lora: W + alpha / r B A");
+    v("lora_alpha", lora_alpha, "alpha, of parameters lora");
+    v("distill", distill,
+      "w: the loss is (1 - w) cross entropy + w divergence from what the model at init predicts with full attention");
+    v("distill_temperature", distill_temperature, "of both predictions in that divergence");
     v("seed", seed, "of parameters, data order, dropout and routing");
     v("log_every", log_every, "steps between two lines of metrics.jsonl");
     v("eval_every", eval_every, "steps between two evaluations; 0: none but the last");
@@ -77,6 +108,9 @@ struct TrainConfig {
   ModelConfig model;
   data::DataConfig data;
   TrainOptions train;
+
+  // Tokens of a sequence.
+  int64_t Block() const { return train.block > 0 ? train.block : model.max_position_embeddings; }
 
   template <class V>
   void Fields(V& v) {

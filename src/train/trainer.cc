@@ -8,6 +8,7 @@
 
 #include "core/json.h"
 #include "core/rng.h"
+#include "train/ops/distillation.h"
 #include "train/ops/linear_cross_entropy.h"
 
 namespace tensorcache::train {
@@ -36,9 +37,13 @@ uint64_t NoiseSeed(uint64_t seed, int64_t step, int rank) {
   return rng.NextU64();
 }
 
-Tensor SummedLoss(const Model& model, const Tensor& hidden, const Tensor& targets, const ForwardOptions& options) {
-  return LinearCrossEntropy(hidden.flatten(0, 1).to(options.dtype), model.parameters().head.to(options.dtype),
-                            targets.flatten(), options.backend);
+// The model at train.init as it was made: with full attention.
+Result<Model> LoadTeacher(const TrainConfig& config, at::Device device) {
+  ModelConfig full = config.model;
+  full.cache.method = CacheMethod::kFull;
+  TC_ASSIGN_OR_RETURN(Model teacher, Model::Create(full, config.train.seed, device));
+  TC_RETURN_IF_ERROR(LoadParameters(config.train.init, teacher));
+  return teacher;
 }
 
 Result<int64_t> Number(const TrainState& state, const std::string& key) {
@@ -69,13 +74,22 @@ Result<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config,
   }
   at::Device device(config.train.device);
   TC_ASSIGN_OR_RETURN(Model model, Model::Create(config.model, config.train.seed, device));
-  if (!config.train.init.empty()) TC_RETURN_IF_ERROR(LoadParameters(config.train.init, model));
-  return std::unique_ptr<Trainer>(new Trainer(config, std::move(model), std::move(source), world));
+  if (!config.train.init.empty()) {
+    TC_RETURN_IF_ERROR(LoadParameters(config.train.init, model, Lacking::kMemories));
+    model.SetTrained(config.train);
+  }
+  std::optional<Model> teacher;
+  if (config.train.distill > 0) {
+    TC_ASSIGN_OR_RETURN(teacher, LoadTeacher(config, device));
+  }
+  return std::unique_ptr<Trainer>(new Trainer(config, std::move(model), std::move(teacher), std::move(source), world));
 }
 
-Trainer::Trainer(const TrainConfig& config, Model model, std::shared_ptr<const data::BatchSource> source, World* world)
+Trainer::Trainer(const TrainConfig& config, Model model, std::optional<Model> teacher,
+                 std::shared_ptr<const data::BatchSource> source, World* world)
     : config_(config),
       model_(std::move(model)),
+      teacher_(std::move(teacher)),
       source_(std::move(source)),
       world_(world),
       optimizer_(AllParameters(model_.parameters()), config.train) {}
@@ -92,11 +106,35 @@ ForwardOptions Trainer::TrainingOptions() const {
           .dtype = config_.train.dtype == ComputeDtype::kBfloat16 ? at::kBFloat16 : at::kFloat};
 }
 
+Tensor Trainer::SummedLoss(const Tensor& hidden, const Tensor& tokens, const Tensor& targets) const {
+  const ForwardOptions options = TrainingOptions();
+  const auto rows = [&](const Tensor& x) { return x.flatten(0, 1).to(options.dtype); };
+  const auto head = [&](const Model& model) { return model.parameters().head.to(options.dtype); };
+  const double weight = config_.train.distill;
+  Tensor loss;
+  if (weight < 1) loss = LinearCrossEntropy(rows(hidden), head(model_), targets.flatten(), options.backend);
+  if (!teacher_) return loss;
+  Tensor taught;
+  {
+    const at::NoGradGuard no_grad;
+    taught = rows(teacher_->Hidden(tokens, {.dtype = options.dtype, .backend = options.backend}));
+  }
+  const Tensor divergence = Distillation({.hidden = rows(hidden),
+                                          .weight = head(model_),
+                                          .teacher_hidden = taught,
+                                          .teacher_weight = head(*teacher_),
+                                          .targets = targets.flatten(),
+                                          .temperature = config_.train.distill_temperature},
+                                         options.backend) *
+                            weight;
+  return loss.defined() ? loss * (1 - weight) + divergence : divergence;
+}
+
 Tensor Trainer::RowsLoss(const data::Batch& batch, Rows rows, std::vector<LayerMetrics>* layers) {
   const ForwardOptions options = TrainingOptions();
   const Tensor tokens = RowsTensor(batch.inputs, batch, rows.first, rows.count, model_.device());
   const Tensor targets = RowsTensor(batch.targets, batch, rows.first, rows.count, model_.device());
-  return SummedLoss(model_, model_.Hidden(tokens, options, nullptr, layers), targets, options);
+  return SummedLoss(model_.Hidden(tokens, options, nullptr, layers), tokens, targets);
 }
 
 // Rows whose caches hold equally many tokens go through the model together: those that start a document, and those that go
@@ -126,7 +164,7 @@ Tensor Trainer::CarriedLoss(const data::Batch& batch, Rows rows, std::vector<Lay
     ModelState state = ModelState::Stack(states);
     if (layers != nullptr) layers->clear();
     const Tensor hidden = model_.Hidden(at::cat(tokens), options, &state, layers);
-    const Tensor loss = SummedLoss(model_, hidden, at::cat(targets), options);
+    const Tensor loss = SummedLoss(hidden, at::cat(tokens), at::cat(targets));
     total = total.defined() ? total + loss : loss;
     state.Detach();
     if (relative) {  // a full cache is a full cache: rows of any age are one group from here on

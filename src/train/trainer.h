@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,13 +46,15 @@ class Trainer {
 
   int64_t step() const { return optimizer_.updates(); }
   const Model& model() const { return model_; }
+  int64_t block() const { return source_->length(); }  // tokens of a sequence
 
   // Everything a later run needs to go on, of all processes: each must call it. Any number of processes can restore it.
   Result<TrainState> Save();
   Status Restore(const TrainState& state);
 
  private:
-  Trainer(const TrainConfig& config, Model model, std::shared_ptr<const data::BatchSource> source, World* world);
+  Trainer(const TrainConfig& config, Model model, std::optional<Model> teacher,
+          std::shared_ptr<const data::BatchSource> source, World* world);
 
   struct Rows {
     int64_t first, count;
@@ -59,6 +62,8 @@ class Trainer {
   // The rows of the global batch that are this process's.
   Rows LocalRows() const;
   ForwardOptions TrainingOptions() const;
+  // The sum over the rows' tokens, with what the teacher adds.
+  Tensor SummedLoss(const Tensor& hidden, const Tensor& tokens, const Tensor& targets) const;
   Tensor RowsLoss(const data::Batch& batch, Rows rows, std::vector<LayerMetrics>* layers);
   Tensor CarriedLoss(const data::Batch& batch, Rows rows, std::vector<LayerMetrics>* layers);
   // The sum of the losses of this process's rows; their gradients, divided by `supervised`, are added up.
@@ -70,6 +75,7 @@ class Trainer {
 
   TrainConfig config_;
   Model model_;
+  std::optional<Model> teacher_;  // train.distill: the model at train.init with full attention
   std::shared_ptr<const data::BatchSource> source_;
   World* world_;
   AdamW optimizer_;

@@ -1,6 +1,7 @@
 #include "train/ops/linear_cross_entropy.h"
 
 #include "kernels/norm/softmax_cross_entropy.h"
+#include "train/ops/chunked_loss.h"
 #include "train/ops/fused.h"
 #include "train/ops/rows.h"
 
@@ -9,16 +10,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-// Of logits held at a time. Each chunk reads the whole weight and adds to its whole gradient, so it should be large
-// against them; beyond this it gains nothing.
-constexpr int64_t kChunkBytes = int64_t{64} << 20;
-
-int64_t ChunkRows(int64_t rows, int64_t vocab) {
-  const int64_t most = std::max<int64_t>(1, kChunkBytes / (vocab * int64_t{sizeof(float)}));
-  const int64_t chunks = std::max<int64_t>(1, (rows + most - 1) / most);
-  return (rows + chunks - 1) / chunks;
-}
 
 void CheckInputs(const Tensor& hidden, const Tensor& weight, const Tensor& targets) {
   TORCH_CHECK(hidden.dim() == 2 && weight.dim() == 2 && hidden.size(1) == weight.size(1) && weight.size(0) > 0,
@@ -45,7 +36,7 @@ struct Results {
 
 // Fills `out`, chunk by chunk. hidden (N, E) and targets (N) are contiguous; N > 0.
 void FillChunks(const Tensor& hidden, const Tensor& weight, const Tensor& targets, Results& out) {
-  const int64_t N = hidden.size(0), V = weight.size(0), chunk = ChunkRows(N, V);
+  const int64_t N = hidden.size(0), V = weight.size(0), chunk = LossChunkRows(N, V);
   const bool gradient = out.dhidden.defined() || out.dweight.defined();
   const Tensor logits = at::empty({chunk, V}, hidden.options());
   float* x = logits.mutable_data_ptr<float>();
@@ -78,8 +69,6 @@ void FillChunks(const Tensor& hidden, const Tensor& weight, const Tensor& target
   }
 }
 
-Tensor RowsWithTarget(const Tensor& targets) { return at::nonzero(targets >= 0).squeeze(1); }
-
 // The loss; dhidden and dweight, if not null, get its gradients.
 Tensor FusedLoss(const Tensor& hidden, const Tensor& weight, const Tensor& targets, Tensor* dhidden, Tensor* dweight) {
   const Tensor supervised = RowsWithTarget(targets);
@@ -109,24 +98,13 @@ class FusedLinearCrossEntropy : public torch::autograd::Function<FusedLinearCros
     Tensor dhidden, dweight;
     const Tensor loss = FusedLoss(hidden, weight, targets, hidden.requires_grad() ? &dhidden : nullptr,
                                   weight.requires_grad() ? &dweight : nullptr);
-    ctx->saved_data["dhidden"] = dhidden;
-    ctx->saved_data["dweight"] = dweight;
+    KeepGradients(ctx, dhidden, dweight);
     return loss;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     RefuseSecondDerivative();
-    const float scale = grads[0].item<float>();
-    // Handed over rather than copied: the weight's gradient may be larger than everything else here.
-    const auto take = [&](const char* name) {
-      const auto it = ctx->saved_data.find(name);
-      TORCH_CHECK(it != ctx->saved_data.end(), "the gradient of LinearCrossEntropy can be taken only once");
-      Tensor gradient = std::move(it->second).toTensor();
-      ctx->saved_data.erase(it);
-      if (gradient.defined() && scale != 1) gradient.mul_(scale);
-      return gradient;
-    };
-    Tensor dhidden = take("dhidden"), dweight = take("dweight");
+    auto [dhidden, dweight] = TakeGradients(ctx, grads[0].item<double>());
     return {dhidden, dweight, Tensor()};
   }
 };
@@ -140,7 +118,7 @@ Tensor CompositeNll(const Tensor& logits, const Tensor& targets) {
 }
 
 Tensor CompositeTokenNll(const Tensor& hidden, const Tensor& weight, const Tensor& targets, Tensor* best) {
-  const int64_t N = hidden.size(0), chunk = ChunkRows(N, weight.size(0));
+  const int64_t N = hidden.size(0), chunk = LossChunkRows(N, weight.size(0));
   Tensor nll = at::empty({N}, hidden.options().dtype(at::kFloat));
   if (best != nullptr) *best = at::empty({N}, targets.options());
   for (int64_t first = 0; first < N; first += chunk) {

@@ -1,0 +1,114 @@
+// tensorcache adapt, end to end: a model without a memory gets one.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+
+#include "tests/run_testing.h"
+
+namespace tensorcache {
+namespace {
+
+class AdaptTest : public RunTest {
+ protected:
+  void SetUp() override {
+    setenv("OMP_NUM_THREADS", "1", 1);
+    ModelConfig config = TinyConfig();
+    config.cache = {.method = CacheMethod::kFull};
+    model_ = MakeModel("base", config, MakeByteTokenizer().get());
+    std::string text;
+    for (int i = 0; i < 200; ++i)
+      text += "The quick brown fox jumps over the lazy dog number " + std::to_string(i) + ". ";
+    temp_.Put("text.txt", text);
+  }
+
+  Args Adapt(const std::string& out, const Args& more = {}) const {
+    return With({"adapt", "--model", model_, "--data", temp_.Path("text.txt"), "--out", temp_.Path(out), "--window",
+                 "8", "--steps", "6", "--batch", "2", "--block", "32", "--set", "train.log_every=1", "--set",
+                 "train.eval_batches=1"},
+                more);
+  }
+  std::string ModelBytes(const std::string& folder) const { return ReadAll(temp_.Path(folder + "/model.safetensors")); }
+
+  std::string model_;
+};
+
+TEST_F(AdaptTest, TheModelStaysAndTheMemoryIsNew) {
+  const Outcome outcome = Run(Adapt("out"));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("of them trained, method tensor_cache"), outcome.out.npos) << outcome.out;
+  const auto before = SafetensorsFile::Open(model_ + "/model.safetensors");
+  const auto after = SafetensorsFile::Open(temp_.Path("out/model.safetensors"));
+  ASSERT_TRUE(before.ok() && after.ok());
+  for (const std::string_view name : before->names()) {
+    const TensorRef a = before->Find(name).value(), b = after->Find(name).value();
+    EXPECT_TRUE(std::ranges::equal(a.data, b.data)) << name;
+  }
+  EXPECT_GT(after->names().size(), before->names().size());
+  const Outcome compared = Run({"eval", "--model", temp_.Path("out"), "--data", temp_.Path("text.txt"), "--method",
+                                "window,streaming_llm,tensor_cache", "--context", "64"});
+  EXPECT_EQ(compared.status, 0) << compared.err;
+  EXPECT_NE(compared.out.find("tensor_cache"), compared.out.npos);
+}
+
+TEST_F(AdaptTest, EveryKindTrainsAndResumesToTheLastBit) {
+  const std::vector<Args> kinds = {{"--train", "memory+attention"},
+                                   {"--train", "all"},
+                                   {"--train", "lora", "--lora-rank", "2"},
+                                   {"--distill", "0.5"}};
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const std::string whole = "whole" + std::to_string(i), parts = "parts" + std::to_string(i);
+    const Outcome all = Run(Adapt(whole, kinds[i]));
+    ASSERT_EQ(all.status, 0) << all.err;
+    Process process(Adapt(parts, kinds[i]), temp_.path());
+    WaitUntil([&] { return ReadAll(temp_.Path(parts + "/metrics.jsonl")).find("\"step\":2") != std::string::npos; });
+    process.Signal(SIGTERM);
+    ASSERT_EQ(process.Wait(), 0) << process.Err();
+    const bool stopped = process.Out().find("tensorcache adapt --resume --out") != std::string::npos;
+    if (stopped) {
+      const Outcome rest = Run({"adapt", "--resume", "--out", temp_.Path(parts)});
+      ASSERT_EQ(rest.status, 0) << rest.err;
+    }
+    EXPECT_EQ(ModelBytes(parts), ModelBytes(whole)) << i;
+  }
+}
+
+TEST_F(AdaptTest, AMemoryThatIsThereGoesOnLearning) {
+  ASSERT_EQ(Run(Adapt("first")).status, 0);
+  model_ = temp_.Path("first");
+  const Outcome outcome = Run(Adapt("second"));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(ModelBytes("first"), ModelBytes("second"));
+}
+
+TEST_F(AdaptTest, RefusesWhatCannotWork) {
+  ASSERT_EQ(Run(Adapt("out")).status, 0);
+  const std::string bare = MakeModel("bare", TinyConfig(), nullptr);
+  const std::string text = temp_.Path("text.txt"), fresh = temp_.Path("fresh");
+  struct Case {
+    Args args;
+    std::string reason;
+  };
+  const std::vector<Case> cases = {
+      {{"adapt", "--model", model_, "--data", text}, "--out is missing"},
+      {{"adapt", "--data", text, "--out", fresh}, "--model is missing"},
+      {{"adapt", "--model", model_, "--out", fresh}, "--data is missing"},
+      {{"adapt", "--model", temp_.Path("nowhere"), "--data", text, "--out", fresh}, "nowhere"},
+      {{"adapt", "--model", bare, "--data", text, "--out", fresh}, "no tokenizer"},
+      {{"adapt", "--model", model_, "--data", temp_.Path("nothing.txt"), "--out", fresh}, "nothing.txt"},
+      {Adapt("fresh", {"--train", "memry"}), "memory"},
+      {Adapt("fresh", {"--distill", "3"}), "distill"},
+      {Adapt("fresh", {"--distill", "0.5", "--set", "train.block=4096"}), "train.block"},
+      {Adapt("fresh", {"--lora-rank", "0", "--train", "lora"}), "lora_rank"},
+      {Adapt("fresh", {"--set", "cache.window=0"}), "cache.window"},
+      {Adapt("out"), "--resume"},
+      {{"adapt", "--resume", "--out", fresh}, "no training to resume"},
+  };
+  for (const Case& c : cases) {
+    ExpectMistake(c.args, c.reason);
+    EXPECT_FALSE(fs::exists(fresh + "/model.safetensors")) << c.reason;
+  }
+}
+
+}  // namespace
+}  // namespace tensorcache
