@@ -363,6 +363,34 @@ TEST_F(RunTest, EvalAgreesWithScoresOfTheLibrary) {
   EXPECT_NE(full.out.find("more than the 64 tokens the model was trained on"), std::string::npos) << full.out;
 }
 
+TEST_F(RunTest, EvalComparesCheckpointsAndAnswers) {
+  const auto bytes = MakeByteTokenizer();
+  const std::string a = MakeModel("a", TinyConfig(), bytes.get()), b = MakeModel("b", TinyConfig(), bytes.get(), 2);
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "The answer is " + std::string(1, static_cast<char>('a' + i % 26)) + ". ";
+  const std::string file = temp_.Put("text.txt", text), json_file = temp_.Path("eval.json");
+  const Args eval = {"eval", "--model", a, "--data", file, "--context", "340", "--starts", "2", "--json", json_file};
+  const Outcome outcome = Run(With(eval, {"--compare", b, "--only-after", "answer is "}));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("NLL - a tensor_cache"), std::string::npos) << outcome.out;
+  const Json json = Json::parse(ReadAll(json_file));
+  ASSERT_EQ(json["rows"].size(), 2u);
+  EXPECT_EQ(json["rows"][1]["model"], b);
+  EXPECT_NE(json["rows"][0]["nll"], json["rows"][1]["nll"]);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(json["rows"][0]["starts"][i]["start"], json["rows"][1]["starts"][i]["start"]) << "paired";
+    EXPECT_NEAR(json["rows"][0]["starts"][i]["counted"].get<int>(), 340 / 17, 1) << "an answer every 17 bytes";
+  }
+  const auto characters = MakeCharacterTokenizer(text);
+  ASSERT_TRUE(characters.ok());
+  const std::string other = MakeModel("other", TinyConfig(), characters->get());
+  ExpectMistake(With(eval, {"--compare", other}), "another tokenizer");
+  ExpectMistake(With(eval, {"--compare", temp_.Path("nothing")}), "no model");
+  const Outcome none = Run(With(eval, {"--only-after", "no such text"}));
+  EXPECT_EQ(none.status, 2);
+  EXPECT_NE(none.err.find("counts"), std::string::npos) << none.err;
+}
+
 TEST_F(RunTest, InfoTellsSizesAndWhatWasLearned) {
   const std::string model = ByteModel(), json_file = temp_.Path("info.json");
   const Outcome outcome = Run({"info", model, "--json", json_file});

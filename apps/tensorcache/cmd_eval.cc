@@ -4,6 +4,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "apps/tensorcache/build_info.h"
@@ -21,10 +24,14 @@
 namespace tensorcache::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr int64_t kFirstBin = 128;
 
 struct EvalArguments {
   ModelArguments model;
+  std::vector<std::string> others;
+  std::string only_after;
   std::string tokenizer;
   std::string data;
   double last = 1;
@@ -35,6 +42,7 @@ struct EvalArguments {
 
 // A model, its name in the table, and what it scored.
 struct Variant {
+  std::string folder;
   std::string name;
   CacheMethod method;
   CacheMethod trained;
@@ -71,26 +79,71 @@ void AddOptions(CLI::App& app, EvalArguments& arguments) {
       ->type_name("N,N,...")
       ->delimiter(',')
       ->allow_extra_args(false);
+  app.add_option("--compare", arguments.others,
+                 "Another checkpoint with the same tokenizer, in its own cache, on the same starts; may be repeated")
+      ->type_name("DIR")
+      ->allow_extra_args(false);
+  app.add_option("--only-after", arguments.only_after,
+                 "Count only the tokens that stand right after TEXT: answers to a question that comes again and again")
+      ->type_name("TEXT");
   app.add_flag("!--no-ntk", arguments.evaluation.scale_full,
                "Leave the rotary embedding of method full as it is beyond the trained length");
   app.add_option("--json", arguments.json, "Also write all figures, of each start, to FILE")->type_name("FILE");
 }
 
-// Loads everything before hours of work begin, so that what is impossible shows at once.
-Result<std::vector<Variant>> LoadVariants(const ModelArguments& arguments) {
+Result<std::vector<Variant>> VariantsOf(const ModelArguments& arguments, bool name_folder) {
   TC_ASSIGN_OR_RETURN(const std::vector<ModelVariant> wanted, ModelVariants(arguments));
   std::vector<Variant> variants;
   for (const ModelVariant& variant : wanted) {
     TC_ASSIGN_OR_RETURN(auto model, LoadModel(arguments.model, variant.options));
     const bool several_weights = arguments.weights.find(',') != std::string::npos;
-    variants.push_back({.name = fmt::format("{}{}{}", NameOf(variant.method), several_weights ? " " : "",
-                                            several_weights ? NameOf(variant.weights) : ""),
+    const std::string folder = fs::path(arguments.model).lexically_normal().filename().string();
+    variants.push_back({.folder = arguments.model,
+                        .name = fmt::format("{}{}{}{}", name_folder ? folder + " " : "", NameOf(variant.method),
+                                            several_weights ? " " : "", several_weights ? NameOf(variant.weights) : ""),
                         .method = variant.method,
                         .trained = variant.trained,
                         .weights = variant.weights,
                         .model = std::move(model)});
   }
   return variants;
+}
+
+// Loads everything before hours of work begin, so that what is impossible shows at once.
+Result<std::vector<Variant>> LoadVariants(const EvalArguments& arguments) {
+  const bool several = !arguments.others.empty();
+  TC_ASSIGN_OR_RETURN(std::vector<Variant> variants, VariantsOf(arguments.model, several));
+  for (const std::string& folder : arguments.others) {
+    ModelArguments other = arguments.model;
+    other.model = folder;
+    other.method.clear();
+    other.window.reset();
+    other.sinks.reset();
+    TC_ASSIGN_OR_RETURN(std::vector<Variant> more, VariantsOf(other, several));
+    std::ranges::move(more, std::back_inserter(variants));
+  }
+  return variants;
+}
+
+// Figures of models that cut a text into different tokens cannot be compared.
+Status CheckSameTokenizer(const EvalArguments& arguments, const Tokenizer& tokenizer,
+                          const std::vector<Variant>& variants) {
+  for (const Variant& variant : variants) {
+    if (variant.folder == arguments.model.model || !arguments.tokenizer.empty()) continue;
+    TC_ASSIGN_OR_RETURN(const auto other, LoadTokenizerOf(*variant.model, variant.folder, ""));
+    if (other != nullptr && other->fingerprint() == tokenizer.fingerprint()) continue;
+    return InvalidArgument(fmt::format("{} has another tokenizer than {}; their figures cannot be compared",
+                                       Quoted(variant.folder), Quoted(arguments.model.model)));
+  }
+  return OkStatus();
+}
+
+// Whether tokens end with a text.
+std::function<bool(std::span<const int32_t>)> EndsWith(const std::string& text, const Tokenizer& tokenizer) {
+  return [&tokenizer, text](std::span<const int32_t> tokens) {
+    std::string decoded;
+    return tokenizer.Decode(tokens, &decoded).ok() && decoded.ends_with(text);
+  };
 }
 
 Result<data::TokenRange> OpenText(const EvalArguments& arguments, const Tokenizer& tokenizer) {
@@ -162,9 +215,11 @@ void PrintContexts(const std::vector<Variant>& variants) {
     for (const Variant& variant : variants) {
       const ContextScore& score = variant.scores[i];
       const Spread nll = SpreadOf(score.Nll());
-      fmt::print("{:>8}  {:<{}}{}{:>12.2f}{:>11.4f}{:>11.4f}{:>12}", score.context, variant.name, width,
-                 PadLeft(WithError(nll.mean, nll.std), kCell), std::exp(nll.mean), SpreadOf(score.BitsPerByte()).mean,
-                 SpreadOf(score.LastHalf()).mean, BytesText(score.state_bytes));
+      const double bits = SpreadOf(score.BitsPerByte()).mean;  // 0: bytes were not counted
+      fmt::print("{:>8}  {:<{}}{}{:>12.2f}{:>11}{:>11.4f}{:>12}", score.context, variant.name, width,
+                 PadLeft(WithError(nll.mean, nll.std), kCell), std::exp(nll.mean),
+                 bits > 0 ? fmt::format("{:.4f}", bits) : "-", SpreadOf(score.LastHalf()).mean,
+                 BytesText(score.state_bytes));
       if (&variant != &variants[0]) {
         const Spread difference = PairedDifference(variants[0].scores[i].Nll(), score.Nll());
         fmt::print("{}", PadLeft(WithError(difference.mean, difference.standard_error, /*sign=*/true), paired_width));
@@ -217,7 +272,8 @@ void PrintNotes(const std::vector<Variant>& variants) {
 
 OrderedJson RowJson(const Variant& variant, const ContextScore& score, const ContextScore& first) {
   const Spread nll = SpreadOf(score.Nll()), difference = PairedDifference(first.Nll(), score.Nll());
-  OrderedJson row = {{"method", NameOf(variant.method)},
+  OrderedJson row = {{"model", variant.folder},
+                     {"method", NameOf(variant.method)},
                      {"weights", NameOf(variant.weights)},
                      {"context", score.context},
                      {"nll", nll.mean},
@@ -233,6 +289,7 @@ OrderedJson RowJson(const Variant& variant, const ContextScore& score, const Con
                      {"starts", OrderedJson::array()}};
   for (const StreamScore& stream : score.streams) {
     row["starts"].push_back({{"start", stream.start},
+                             {"counted", stream.counted},
                              {"nll", stream.nll},
                              {"last_half", stream.last_half},
                              {"bytes", stream.bytes},
@@ -246,6 +303,7 @@ std::string ResultJson(const EvalArguments& arguments, int64_t tokens, const std
   json["model"] = arguments.model.model;
   json["data"] = arguments.data;
   json["last"] = arguments.last;
+  if (!arguments.only_after.empty()) json["only_after"] = arguments.only_after;
   json["trained_method"] = NameOf(variants[0].trained);
   json["tokens"] = tokens;
   json["seed"] = arguments.evaluation.seed;
@@ -268,13 +326,15 @@ Status RunEval(const CommandLine& line) {
   if (!go) return OkStatus();
   TC_RETURN_IF_ERROR(CheckOutputPath(arguments.json));
   EvaluationOptions& options = arguments.evaluation;
-  TC_ASSIGN_OR_RETURN(std::vector<Variant> variants, LoadVariants(arguments.model));
+  TC_ASSIGN_OR_RETURN(std::vector<Variant> variants, LoadVariants(arguments));
   TC_ASSIGN_OR_RETURN(const auto tokenizer,
                       LoadTokenizerOf(*variants[0].model, arguments.model.model, arguments.tokenizer));
   if (tokenizer == nullptr) {
     return InvalidArgument(fmt::format("{} has no tokenizer, so there is no text for it; name one with --tokenizer",
                                        arguments.model.model));
   }
+  TC_RETURN_IF_ERROR(CheckSameTokenizer(arguments, *tokenizer, variants));
+  if (!arguments.only_after.empty()) options.counts = EndsWith(arguments.only_after, *tokenizer);
   TC_ASSIGN_OR_RETURN(const data::TokenRange range, OpenText(arguments, *tokenizer));
   const EvaluationText text = TextOf(range, *tokenizer);
   if (const Status status = CheckEvaluation(text, options); !status.ok()) {

@@ -22,6 +22,7 @@ class MeanOf {
     sum_ += value;
     ++count_;
   }
+  int64_t count() const { return count_; }
   double value() const { return count_ > 0 ? sum_ / static_cast<double>(count_) : 0; }
 
  private:
@@ -53,6 +54,7 @@ class StreamMeans {
   }
 
   void Finish(StreamScore& score) const {
+    score.counted = all_.count();
     score.nll = all_.value();
     score.last_half = last_half_.value();
     for (const MeanOf& bin : bins_) score.bins.push_back(bin.value());
@@ -66,11 +68,22 @@ class StreamMeans {
   size_t bin_ = 0;
 };
 
+// The last tokens of `tail` followed by the first `n` of `tokens`.
+std::vector<int32_t> Before(std::span<const int32_t> tail, std::span<const int32_t> tokens, size_t n) {
+  constexpr size_t kMost = EvaluationOptions::kCountedBy;
+  const size_t from_tokens = std::min(n, kMost), from_tail = std::min(tail.size(), kMost - from_tokens);
+  std::vector<int32_t> before(tail.end() - static_cast<std::ptrdiff_t>(from_tail), tail.end());
+  const auto part = tokens.subspan(n - from_tokens, from_tokens);
+  before.insert(before.end(), part.begin(), part.end());
+  return before;
+}
+
 Status ScoreStream(Session& session, const EvaluationText& text, const EvaluationOptions& options,
                    const ContextScore& context, StreamScore& score) {
   StreamMeans means(context.context, context.bins);
   std::vector<int32_t> tokens;
   std::vector<float> nll;
+  std::vector<int32_t> tail;
   int32_t previous = -1;
   for (int64_t at = 0, end = context.context + 1; at < end; at += kPiece) {
     const int64_t n = std::min(kPiece, end - at);
@@ -79,8 +92,12 @@ Status ScoreStream(Session& session, const EvaluationText& text, const Evaluatio
     TC_RETURN_IF_ERROR(text.read(score.start + at, tokens));
     TC_RETURN_IF_ERROR(session.Score(tokens, nll));
     const size_t first = at == 0 ? 1 : 0;  // the first token of all was not predicted
-    for (size_t i = first; i < tokens.size(); ++i) means.Add(at + static_cast<int64_t>(i), nll[i]);
-    if (text.count_bytes) {
+    for (size_t i = first; i < tokens.size(); ++i) {
+      if (options.counts && !options.counts(Before(tail, tokens, i))) continue;
+      means.Add(at + static_cast<int64_t>(i), nll[i]);
+    }
+    tail = Before(tail, tokens, tokens.size());
+    if (text.count_bytes && !options.counts) {
       if (first == 1) previous = tokens[0];
       TC_ASSIGN_OR_RETURN(const int64_t bytes, text.count_bytes(previous, std::span(tokens).subspan(first)));
       score.bytes += bytes;
@@ -89,6 +106,10 @@ Status ScoreStream(Session& session, const EvaluationText& text, const Evaluatio
     if (options.progress) options.progress(context.context, n);
   }
   means.Finish(score);
+  if (score.counted == 0) {
+    return InvalidArgument(
+        fmt::format("none of the {} tokens from {} on counts; take longer contexts", context.context, score.start));
+  }
   if (!std::isfinite(score.nll)) {
     return Diverged(
         fmt::format("the scores of the {} tokens from {} on left the finite numbers", context.context, score.start));

@@ -36,6 +36,10 @@ struct EvaluationOptions {
   bool scale_full = true;
   // Ascending. A token that is predicted from n tokens falls into the first bin with n <= edge; L closes the last one.
   std::vector<int64_t> bins;
+  // Whether the token that follows `before`, the last kCountedBy tokens or fewer, counts. Empty: all do. Bytes are not
+  // counted then.
+  static constexpr int64_t kCountedBy = 32;
+  std::function<bool(std::span<const int32_t> before)> counts;
   std::function<void(int64_t context, int64_t tokens)> progress;  // after so many more tokens; may be empty
 };
 
@@ -43,7 +47,8 @@ struct EvaluationOptions {
 struct StreamScore {
   int64_t start = 0;
   int64_t bytes = 0;         // of the predicted tokens' text; 0 if nobody counted
-  double nll = 0;            // mean, nats per token
+  int64_t counted = 0;       // predictions
+  double nll = 0;            // their mean, nats per token
   double last_half = 0;      // the same over the tokens predicted from more than L / 2 others
   std::vector<double> bins;  // the same for each bin
 };

@@ -63,6 +63,39 @@ TEST(Evaluate, GivesTheMeansOfWhatASessionScores) {
   }
 }
 
+TEST(Evaluate, CountsOnlyWhatIsAskedFor) {
+  const auto model = TinyModel(CacheMethod::kTensorCache);
+  const std::vector<int32_t> tokens = Tokens(5001);
+  std::vector<float> nll(tokens.size());
+  Session session = Session::Create(model).value();
+  for (size_t first = 0; first < tokens.size(); first += 4096) {  // the same blocks, for the same bits
+    const size_t n = std::min<size_t>(4096, tokens.size() - first);
+    ASSERT_TRUE(session.Score(std::span(tokens).subspan(first, n), std::span(nll).subspan(first, n)).ok());
+  }
+  // Those after a token below 10 that is the second of its kind in a row, across the border of a piece too.
+  size_t longest = 0;
+  const auto is_answer = [&](std::span<const int32_t> before) {
+    longest = std::max(longest, before.size());
+    return before.size() > 1 && before.back() < 10 && before[before.size() - 2] < 10;
+  };
+  const EvaluationOptions options = {.contexts = {5000}, .starts = 1, .counts = is_answer};
+  const StreamScore stream = Evaluate(model, TextOf(tokens), options)->front().streams.front();
+  double sum = 0;
+  int64_t count = 0;
+  for (size_t i = 2; i < tokens.size(); ++i) {
+    if (tokens[i - 1] >= 10 || tokens[i - 2] >= 10) continue;
+    sum += nll[i];
+    ++count;
+  }
+  EXPECT_EQ(stream.counted, count);
+  EXPECT_DOUBLE_EQ(stream.nll, sum / static_cast<double>(count));
+  EXPECT_EQ(stream.bytes, 0);
+  EXPECT_EQ(longest, static_cast<size_t>(EvaluationOptions::kCountedBy));
+  const EvaluationOptions none = {
+      .contexts = {100}, .starts = 1, .counts = [](std::span<const int32_t>) { return false; }};
+  EXPECT_EQ(Evaluate(model, TextOf(tokens), none).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(Evaluate, StreamsInPiecesWithoutASeam) {
   const auto model = TinyModel(CacheMethod::kWindow, 10);
   const std::vector<int32_t> tokens = Tokens(9001, 10);
