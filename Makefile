@@ -7,19 +7,20 @@ export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 SETUP := scripts/setup.sh $(if $(filter runtime-only asan tsan,$(PRESET)),--no-torch)
 CONFIGURE := scripts/configure.sh $(PRESET)
 
-.PHONY: help demo test test-races test-slow build bench format tidy clean distclean program
+.PHONY: help demo test test-oracle test-races test-slow build bench format tidy clean distclean program
 
 help:
-	@echo 'make demo       build the program; three small models learn to remember, one reads a million tokens (3 minutes)'
-	@echo 'make test       build everything and run the tests, all but those labelled slow'
-	@echo 'make test-races run the tests of threads under the thread sanitizer'
-	@echo 'make test-slow  run the tests labelled slow: training to a goal, ten million tokens'
-	@echo 'make build      build everything'
-	@echo 'make bench      measure the kernels; the figures also go to $(BUILD)/bench.json'
-	@echo 'make format     format the sources with clang-format-19'
-	@echo 'make tidy       lint the sources with clang-tidy-19'
-	@echo 'make clean      remove $(BUILD), keep what was fetched'
-	@echo 'make distclean  remove build/'
+	@echo 'make demo        build the program; three small models learn to remember, one reads a million tokens (3 minutes)'
+	@echo 'make test        build everything and run the tests, all but those labelled slow or oracle'
+	@echo 'make test-oracle compare models, tokenizers and files with the pip packages transformers, tokenizers, safetensors'
+	@echo 'make test-races  run the tests of threads under the thread sanitizer'
+	@echo 'make test-slow   run the tests labelled slow: training to a goal, ten million tokens'
+	@echo 'make build       build everything'
+	@echo 'make bench       measure the kernels; the figures also go to $(BUILD)/bench.json'
+	@echo 'make format      format the sources with clang-format-19'
+	@echo 'make tidy        lint the sources with clang-tidy-19'
+	@echo 'make clean       remove $(BUILD), keep what was fetched'
+	@echo 'make distclean   remove build/'
 	@echo
 	@echo 'PRESET=release (default), debug, asan, tsan or runtime-only picks the build. Packages that are missing are'
 	@echo 'installed first; that needs root or sudo.'
@@ -34,6 +35,12 @@ test:
 	@$(CONFIGURE)
 	cmake --build --preset $(PRESET)
 	ctest --preset $(PRESET) -j $(CMAKE_BUILD_PARALLEL_LEVEL)
+
+test-oracle:
+	@$(SETUP) --oracle
+	@$(CONFIGURE)
+	cmake --build --preset $(PRESET) --target oracle_probe tensorcache_program
+	ctest --test-dir $(BUILD) -L oracle --output-on-failure --no-tests=error -j $(CMAKE_BUILD_PARALLEL_LEVEL)
 
 test-races:
 	@scripts/setup.sh --no-torch --tests

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs what the build needs and is not there yet: Debian packages, and LibTorch into build/deps.
 #
-#   scripts/setup.sh [--tests] [--no-torch]
+#   scripts/setup.sh [--tests] [--oracle] [--no-torch]
 #
 #   --tests      also what only the tests need (clang with libFuzzer, chromium to look at the report)
+#   --oracle     also the Python packages that the oracle tests compare with, in build/deps/oracle
 #   --no-torch   leave LibTorch out, for presets without the train half
 #
 # Run it as often as you like: what is there is neither fetched nor installed again. LibTorch is taken from the first of
@@ -17,15 +18,19 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly root deps="$root/build/deps"
 readonly torch_home="$deps/torch-$TORCH_VERSION"
 readonly torch_stamp="$deps/torch-found"
+readonly oracle_home="$deps/oracle"
+readonly oracle_packages="$root/tests/oracle/requirements.txt"
 
 want_tests=false
+want_oracle=false
 want_torch=true
 for argument in "$@"; do
   case $argument in
     --tests) want_tests=true ;;
+    --oracle) want_oracle=true ;;
     --no-torch) want_torch=false ;;
     *)
-      echo "setup: unknown argument '$argument'; known are --tests and --no-torch" >&2
+      echo "setup: unknown argument '$argument'; known are --tests, --oracle and --no-torch" >&2
       exit 2
       ;;
   esac
@@ -107,7 +112,7 @@ probe_torch() {
     rm -rf "$build"
 }
 
-# A python3 with pip that is new enough for the wheel.
+# A python3 with pip that is new enough for the wheels.
 find_python() {
   local python
   for python in "${PYTHON:-}" python3 /usr/bin/python3; do
@@ -120,21 +125,30 @@ find_python() {
   return 1
 }
 
+# find_python; installs one if there is none.
+need_python() {
+  find_python && return
+  if ! command -v apt-get >/dev/null; then
+    say "there is no python3 with pip"
+    return 1
+  fi
+  apt_install python3 python3-pip
+  find_python
+}
+
+# pip_install PYTHON FOLDER WHAT...: unpacks these wheels, and none that they ask for.
+pip_install() {
+  "$1" -m pip install --no-deps --no-compile --only-binary=:all: --quiet --disable-pip-version-check \
+    --root-user-action=ignore --target "$2" "${@:3}" >&2
+}
+
 # Unpacks the wheel beside its final place and renames it, so that a kill leaves either nothing or all of it.
 unpack_wheel() {
   local python staging
-  if ! python=$(find_python); then
-    if ! command -v apt-get >/dev/null; then
-      say "there is no python3 with pip"
-      return 1
-    fi
-    apt_install python3 python3-pip
-    python=$(find_python) || return 1
-  fi
+  python=$(need_python) || return 1
   staging=$(mktemp -d "$deps/staging.XXXXXX") && mkdir "$staging/tmp" || return 1
   say "fetching LibTorch $TORCH_VERSION with pip (some hundred MB, once)"
-  if TMPDIR="$staging/tmp" "$python" -m pip install --no-deps --no-compile --only-binary=:all: --quiet \
-    --disable-pip-version-check --root-user-action=ignore --target "$staging/site" "torch==$TORCH_VERSION" >&2; then
+  if TMPDIR="$staging/tmp" pip_install "$python" "$staging/site" "torch==$TORCH_VERSION"; then
     mv -T "$staging/site" "$torch_home" && rm -rf "$staging"
   else
     rm -rf "$staging"
@@ -170,9 +184,51 @@ readonly torch_advice="unpack a LibTorch and set CMAKE_PREFIX_PATH to its folder
 # What the user asked for; another answer asks the question anew.
 torch_request() { echo "${CMAKE_PREFIX_PATH:-}|${Torch_DIR:-}|${Torch_ROOT:-}"; }
 
+# The oracle -----------------------------------------------------------------------------------------------------------
+
+# What the environment is made of; another list makes it anew.
+oracle_request() { cat "$oracle_packages" && echo "torch==$TORCH_VERSION"; }
+
+oracle_is_there() {
+  local link
+  [[ -f $oracle_home/made-of ]] && oracle_request | cmp -s - "$oracle_home/made-of" || return 1
+  "$oracle_home/bin/python" -c '' 2>/dev/null || return 1 # the python that made it may be gone, and
+  link=$(echo "$oracle_home"/lib/python*/site-packages/torch.pth)
+  [[ ! -f $link || -d $(<"$link")/torch ]] # the torch it borrows
+}
+
+# Made beside its final place and renamed, as the wheel is.
+setup_oracle() {
+  local python staging site torch=()
+  if oracle_is_there; then return; fi
+  python=$(need_python) || fail "the oracle's environment" "install python3 (3.10 or later) and pip"
+  staging=$(mktemp -d "$deps/staging.XXXXXX")
+  mkdir "$staging/tmp"
+  "$python" -m venv --without-pip "$staging/oracle" >&2 ||
+    fail "$python -m venv" "read python's message above; PYTHON=... names another python3"
+  site=$(echo "$staging"/oracle/lib/python*/site-packages)
+  if [[ -d $torch_home/torch ]]; then
+    echo "$torch_home" >"$site/torch.pth"
+  else
+    torch=("torch==$TORCH_VERSION")
+  fi
+  say "fetching the oracle's Python packages with pip (tens of MB${torch:+, and some hundred for torch}, once)"
+  TMPDIR="$staging/tmp" pip_install "$python" "$site" -r "$oracle_packages" "${torch[@]}" ||
+    fail "pip install -r tests/oracle/requirements.txt" "read pip's message above; check the network and pip's settings"
+  "$staging/oracle/bin/python" -Bc 'import safetensors, tokenizers, torch, transformers' >&2 ||
+    fail "the oracle's packages do not load" "read python's message above. If torch lacks libraries, it is not the \
+build for the CPU: let pip find one of torch $TORCH_VERSION; remove $torch_home if it is for another python"
+  oracle_request >"$staging/oracle/made-of"
+  [[ ! -e $oracle_home ]] || mv -T "$oracle_home" "$staging/before"
+  mv -T "$staging/oracle" "$oracle_home"
+  rm -rf "$staging"
+  say "oracle: $oracle_home"
+}
+
 mkdir -p "$deps"
 exec 9>"$deps/lock"
 flock 9 # one at a time
 rm -rf "$deps"/staging.*
 setup_packages
 if $want_torch; then setup_torch; fi
+if $want_oracle; then setup_oracle; fi
