@@ -138,11 +138,12 @@ Status CheckSameTokenizer(const EvalArguments& arguments, const Tokenizer& token
   return OkStatus();
 }
 
-// Whether tokens end with a text.
+// Whether tokens end with a text, perhaps with a blank after it: in some vocabularies blanks end a word, in others they begin
+// the next.
 std::function<bool(std::span<const int32_t>)> EndsWith(const std::string& text, const Tokenizer& tokenizer) {
   return [&tokenizer, text](std::span<const int32_t> tokens) {
     std::string decoded;
-    return tokenizer.Decode(tokens, &decoded).ok() && decoded.ends_with(text);
+    return tokenizer.Decode(tokens, &decoded).ok() && (decoded.ends_with(text) || decoded.ends_with(text + " "));
   };
 }
 
