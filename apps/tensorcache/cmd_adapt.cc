@@ -64,7 +64,7 @@ void AddOptions(CLI::App& app, AdaptArguments& arguments) {
                  "Tokens of a sequence; default: 4 windows, within the model's context where it has to be")
       ->type_name("T");
   app.add_option("--learning-rate", arguments.learning_rate,
-                 "Default: 3e-3 for the memory alone, 1e-3 for lora, 3e-4 if weights of the model are trained");
+                 "Of what was there before; default: 1e-3 for lora, 3e-4 for weights. W_tc has 1e-2, gates have 1e-1");
   app.add_option("--set", arguments.overrides,
                  "Change any key of the training's config, e.g. cache.tensor_cache.rule=delta; may be repeated")
       ->type_name("KEY=VALUE")
@@ -90,12 +90,13 @@ void AddMemory(train::TrainConfig& config) {
   cache.tensor_cache = {.zero_output = true, .normalize_queries = true, .normalize_keys = true, .memory_rope = false};
 }
 
-double DefaultLearningRate(TrainedParameters parameters) {
-  switch (parameters) {
-    case TrainedParameters::kMemory: return 3e-3;
-    case TrainedParameters::kLora: return 1e-3;
-    default: return 3e-4;
-  }
+// What is new learns faster than what was there.
+void SetLearningRates(const AdaptArguments& arguments, train::TrainOptions& options) {
+  constexpr double kOutput = 1e-2, kGates = 1e-1;
+  const double usual = options.parameters == TrainedParameters::kLora ? 1e-3 : 3e-4;
+  options.learning_rate = arguments.learning_rate.value_or(usual);
+  options.memory_output_learning_rate_multiple = kOutput / options.learning_rate;
+  options.memory_learning_rate_multiple = kGates / options.learning_rate;
 }
 
 // Four windows: most of a sequence is beyond the window. Full attention, if it teaches, and learned positions end at the
@@ -140,7 +141,7 @@ Result<TrainConfig> MakeConfig(const AdaptArguments& arguments) {
   options.batch_size = arguments.batch;
   options.lora_rank = arguments.lora_rank;
   options.distill = arguments.distill;
-  options.learning_rate = arguments.learning_rate.value_or(DefaultLearningRate(options.parameters));
+  SetLearningRates(arguments, options);
   options.warmup_steps = std::min<int64_t>(50, arguments.steps / 10);
   options.block = arguments.block.value_or(DefaultBlock(config));
   TC_RETURN_IF_ERROR(ApplyOverride("train.device=" + arguments.device, &config));

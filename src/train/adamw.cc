@@ -39,6 +39,19 @@ void AdamW::ClearGradients() {
   for (Slot& slot : slots_) slot.parameter.tensor.mutable_grad().reset();
 }
 
+double AdamW::LearningRateMultiple(ParameterKind kind) const {
+  switch (kind) {
+    case ParameterKind::kMemory: return options_.memory_learning_rate_multiple;
+    case ParameterKind::kMemoryOutput: return options_.memory_output_learning_rate_multiple;
+    default: return 1;
+  }
+}
+
+double AdamW::Decay(ParameterKind kind) const {
+  const bool is_matrix = kind == ParameterKind::kMatrix || kind == ParameterKind::kMemoryOutput;
+  return is_matrix ? options_.weight_decay : 0;
+}
+
 double AdamW::Step(double learning_rate) {
   const at::NoGradGuard no_grad;
   double squares = 0;
@@ -56,7 +69,8 @@ double AdamW::Step(double learning_rate) {
   if (options_.clip_norm > 0 && norm > options_.clip_norm) {
     grad_scale = at::full({}, norm / options_.clip_norm, at::TensorOptions(device).dtype(at::kFloat));
   }
-  for (const ParameterKind kind : {ParameterKind::kMatrix, ParameterKind::kVector, ParameterKind::kMemory}) {
+  for (const ParameterKind kind :
+       {ParameterKind::kMatrix, ParameterKind::kVector, ParameterKind::kMemoryOutput, ParameterKind::kMemory}) {
     std::vector<Tensor> tensors, gradients, m, v, steps;
     for (const Slot& slot : slots_) {
       if (slot.parameter.kind != kind) continue;
@@ -67,10 +81,9 @@ double AdamW::Step(double learning_rate) {
       steps.push_back(at::full({}, static_cast<double>(updates_), at::TensorOptions(device).dtype(at::kFloat)));
     }
     if (tensors.empty()) continue;
-    const double multiple = kind == ParameterKind::kMemory ? options_.memory_learning_rate_multiple : 1;
-    const double decay = kind == ParameterKind::kMatrix ? options_.weight_decay : 0;
-    at::_fused_adamw_(tensors, gradients, m, v, {}, steps, learning_rate * multiple, options_.beta1, options_.beta2,
-                      decay, options_.adam_epsilon, /*amsgrad=*/false, /*maximize=*/false, grad_scale);
+    at::_fused_adamw_(tensors, gradients, m, v, {}, steps, learning_rate * LearningRateMultiple(kind), options_.beta1,
+                      options_.beta2, Decay(kind), options_.adam_epsilon, /*amsgrad=*/false, /*maximize=*/false,
+                      grad_scale);
   }
   ClearGradients();
   return norm;

@@ -30,6 +30,9 @@ class AdamW {
   void set_updates(int64_t updates) { updates_ = updates; }
 
  private:
+  double LearningRateMultiple(ParameterKind kind) const;
+  double Decay(ParameterKind kind) const;
+
   struct Slot {
     NamedParameter parameter;
     Tensor m, v;

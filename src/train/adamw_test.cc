@@ -38,8 +38,10 @@ TEST(AdamW, FollowsItsFormulaForEachKindOfParameter) {
   TrainOptions options;
   options.weight_decay = 0.1;
   options.memory_learning_rate_multiple = 3;
+  options.memory_output_learning_rate_multiple = 2;
   options.clip_norm = 0.5;
-  const std::vector<ParameterKind> kinds = {ParameterKind::kMatrix, ParameterKind::kVector, ParameterKind::kMemory};
+  const std::vector<ParameterKind> kinds = {ParameterKind::kMatrix, ParameterKind::kVector,
+                                            ParameterKind::kMemoryOutput, ParameterKind::kMemory};
   std::vector<NamedParameter> parameters;
   std::vector<Reference> references;
   for (size_t i = 0; i < kinds.size(); ++i) {
@@ -60,8 +62,8 @@ TEST(AdamW, FollowsItsFormulaForEachKindOfParameter) {
     EXPECT_NEAR(optimizer.Step(0.01), norm, 1e-6 * norm);
     EXPECT_EQ(optimizer.updates(), step);
     for (size_t i = 0; i < kinds.size(); ++i) {
-      const double rate = kinds[i] == ParameterKind::kMemory ? 0.03 : 0.01;
-      const double decay = kinds[i] == ParameterKind::kMatrix ? 0.1 : 0;
+      const double rate = std::array{0.01, 0.01, 0.02, 0.03}[i];
+      const double decay = std::array{0.1, 0.0, 0.1, 0.0}[i];
       references[i].Update(gradients[i] * scale, rate, decay, step, options);
       EXPECT_NEAR(parameters[i].tensor.item<double>(), references[i].value, 1e-5) << "kind " << i << ", step " << step;
       EXPECT_FALSE(parameters[i].tensor.grad().defined());

@@ -129,8 +129,9 @@ inline Model RandomModel(const ModelConfig& config) {
   at::NoGradGuard no_grad;
   at::manual_seed(11);
   for (const NamedParameter& parameter : AllParameters(model->parameters())) {
-    if (parameter.kind == ParameterKind::kMatrix) parameter.tensor.mul_(8);
-    if (parameter.kind != ParameterKind::kMatrix) parameter.tensor.add_(at::randn_like(parameter.tensor) * 0.2);
+    const bool is_matrix = parameter.kind == ParameterKind::kMatrix || parameter.kind == ParameterKind::kMemoryOutput;
+    if (is_matrix) parameter.tensor.mul_(8);
+    if (!is_matrix) parameter.tensor.add_(at::randn_like(parameter.tensor) * 0.2);
   }
   return std::move(model).value();
 }

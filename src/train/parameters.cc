@@ -27,7 +27,7 @@ void ForEachParameter(Parameters& p, const Visit& visit) {
     see(at + "self_attn.qkv_proj.bias", ParameterKind::kVector, attention.qkv_bias);
     see(at + "self_attn.o_proj.weight", ParameterKind::kMatrix, attention.out_weight);
     see(at + "self_attn.o_proj.bias", ParameterKind::kVector, attention.out_bias);
-    see(at + "self_attn.tensor_cache.o_proj.weight", ParameterKind::kMatrix, attention.memory_out_weight);
+    see(at + "self_attn.tensor_cache.o_proj.weight", ParameterKind::kMemoryOutput, attention.memory_out_weight);
     see(at + "self_attn.tensor_cache.lambda_logit", ParameterKind::kMemory, attention.lambda_logit);
     see(at + "self_attn.tensor_cache.eta_logit", ParameterKind::kMemory, attention.eta_logit);
     see(at + "self_attn.tensor_cache.gate", ParameterKind::kMemory, attention.gate);

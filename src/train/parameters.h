@@ -14,9 +14,10 @@ namespace tensorcache::train {
 
 // How the optimiser treats a parameter.
 enum class ParameterKind {
-  kMatrix,  // weight decay
-  kVector,  // norms and biases: none
-  kMemory,  // gates, lambda, eta, alpha, slot keys: none, and a learning rate of their own
+  kMatrix,        // weight decay
+  kVector,        // norms and biases: none
+  kMemoryOutput,  // W_tc: weight decay, and a learning rate of its own
+  kMemory,        // gates, lambda, eta, alpha, slot keys: none, and a learning rate of their own
 };
 
 // An addition of low rank to a weight: scale B A.

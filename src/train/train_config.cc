@@ -95,6 +95,8 @@ Status ValidateTrainConfig(const TrainConfig& config) {
   TC_RETURN_IF_ERROR(CheckRange("learning_rate", train.learning_rate, 0, 100));
   TC_RETURN_IF_ERROR(CheckRange("min_learning_rate", train.min_learning_rate, 0, train.learning_rate));
   TC_RETURN_IF_ERROR(CheckRange("memory_learning_rate_multiple", train.memory_learning_rate_multiple, 0, 1e6));
+  TC_RETURN_IF_ERROR(
+      CheckRange("memory_output_learning_rate_multiple", train.memory_output_learning_rate_multiple, 0, 1e6));
   TC_RETURN_IF_ERROR(CheckRange("weight_decay", train.weight_decay, 0, 100));
   TC_RETURN_IF_ERROR(CheckRange("beta1", train.beta1, 0, 1 - 1e-9));
   TC_RETURN_IF_ERROR(CheckRange("beta2", train.beta2, 0, 1 - 1e-9));

@@ -43,6 +43,7 @@ struct TrainOptions {
   double min_learning_rate = 0;
   int64_t warmup_steps = 0;
   double memory_learning_rate_multiple = 1;
+  double memory_output_learning_rate_multiple = 1;
   double weight_decay = 0.01;
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -75,6 +76,7 @@ struct TrainOptions {
     v("min_learning_rate", min_learning_rate, "at the last step: cosine decay; equal to learning_rate: constant");
     v("warmup_steps", warmup_steps, "linear warm-up");
     v("memory_learning_rate_multiple", memory_learning_rate_multiple, "for gates, lambda, eta, alpha and slot keys");
+    v("memory_output_learning_rate_multiple", memory_output_learning_rate_multiple, "for W_tc");
     v("weight_decay", weight_decay, "of matrices; norms, biases, gates, lambda and eta have none");
     v("beta1", beta1, "AdamW's");
     v("beta2", beta2, "AdamW's");
