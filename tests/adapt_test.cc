@@ -73,6 +73,19 @@ TEST_F(AdaptTest, EveryKindTrainsAndResumesToTheLastBit) {
   }
 }
 
+TEST_F(AdaptTest, GoesOnAfterTheModelItStartedFromHasMoved) {
+  ASSERT_EQ(Run(Adapt("out", {"--set", "train.min_learning_rate=1e-2"})).status, 0);
+  fs::rename(model_, temp_.Path("moved"));
+  const Outcome lost = Run({"adapt", "--resume", "--out", temp_.Path("out"), "--set", "train.steps=8"});
+  EXPECT_EQ(lost.status, 2);
+  const Outcome found = Run({"adapt", "--resume", "--out", temp_.Path("out"), "--set", "train.steps=8", "--set",
+                             "data.text.tokenizer=" + temp_.Path("moved")});
+  EXPECT_EQ(found.status, 0) << found.err;
+  const Outcome other = Run({"adapt", "--resume", "--out", temp_.Path("out"), "--set", "train.steps=10", "--set",
+                             "data.text.tokenizer=characters"});
+  EXPECT_EQ(other.status, 2);
+}
+
 TEST_F(AdaptTest, AMemoryThatIsThereGoesOnLearning) {
   ASSERT_EQ(Run(Adapt("first")).status, 0);
   model_ = temp_.Path("first");
@@ -102,6 +115,8 @@ TEST_F(AdaptTest, RefusesWhatCannotWork) {
       {Adapt("fresh", {"--lora-rank", "0", "--train", "lora"}), "lora_rank"},
       {Adapt("fresh", {"--set", "cache.window=0"}), "cache.window"},
       {Adapt("out"), "--resume"},
+      {With({"adapt", "--model", model_, "--data", text}, {"--out", model_}), "holds a model already"},
+      {{"adapt", "--resume", "--out", temp_.Path("out"), "--steps", "9"}, "--steps"},
       {{"adapt", "--resume", "--out", fresh}, "no training to resume"},
   };
   for (const Case& c : cases) {

@@ -2,11 +2,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/options.h"
 #include "apps/tensorcache/training.h"
 #include "core/config.h"
+#include "core/file.h"
 #include "core/text.h"
 #include "tokenizer/files.h"
 #include "train/checkpoint.h"
@@ -15,6 +17,7 @@
 namespace tensorcache::cli {
 namespace {
 
+namespace fs = std::filesystem;
 using train::TrainConfig;
 using train::TrainedParameters;
 
@@ -63,16 +66,26 @@ void AddOptions(CLI::App& app, AdaptArguments& arguments) {
   app.add_option("--block", arguments.block,
                  "Tokens of a sequence; default: 4 windows, within the model's context where it has to be")
       ->type_name("T");
-  app.add_option("--learning-rate", arguments.learning_rate,
-                 "Of what was there before; default: 1e-3 for lora, 3e-4 for weights. W_tc has 1e-2, gates have 1e-1");
+  app.add_option(
+         "--learning-rate", arguments.learning_rate,
+         "Default: 1e-2 for the memory alone (W_tc; gates have ten times that), 1e-3 for lora, 3e-4 for weights")
+      ->check(CLI::Range(1e-9, 1e3));
   app.add_option("--set", arguments.overrides,
                  "Change any key of the training's config, e.g. cache.tensor_cache.rule=delta; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
-  app.add_flag("--resume", arguments.resume, "Go on with the run in --out as if it had never stopped");
   app.add_option("--device", arguments.device, "cpu or cuda")->capture_default_str();
   app.add_option("--dtype", arguments.dtype, "float32 or bfloat16, of activations")->capture_default_str();
   app.add_option("--threads", arguments.threads, "CPU threads; default: all cores");
+  // A run goes on as it was asked for; --set can change what may change.
+  auto* const resume =
+      app.add_flag("--resume", arguments.resume, "Go on with the run in --out as if it had never stopped");
+  for (CLI::Option* option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (option != resume && name != "--out" && name != "--set" && name != "--threads" && name != "--help") {
+      resume->excludes(option);
+    }
+  }
   app.footer(
       "W_tc starts at zero: before the first step the model is its own window version exactly. `tensorcache train "
       "--keys`\n"
@@ -92,11 +105,12 @@ void AddMemory(train::TrainConfig& config) {
 
 // What is new learns faster than what was there.
 void SetLearningRates(const AdaptArguments& arguments, train::TrainOptions& options) {
-  constexpr double kOutput = 1e-2, kGates = 1e-1;
+  constexpr double kOutput = 1e-2;  // of W_tc
+  const bool memory_alone = options.parameters == TrainedParameters::kMemory;
   const double usual = options.parameters == TrainedParameters::kLora ? 1e-3 : 3e-4;
-  options.learning_rate = arguments.learning_rate.value_or(usual);
-  options.memory_output_learning_rate_multiple = kOutput / options.learning_rate;
-  options.memory_learning_rate_multiple = kGates / options.learning_rate;
+  options.learning_rate = arguments.learning_rate.value_or(memory_alone ? kOutput : usual);
+  options.memory_output_learning_rate_multiple = memory_alone ? 1 : kOutput / options.learning_rate;
+  options.memory_learning_rate_multiple = 10 * options.memory_output_learning_rate_multiple;
 }
 
 // Four windows: most of a sequence is beyond the window. Full attention, if it teaches, and learned positions end at the
@@ -148,6 +162,19 @@ Result<TrainConfig> MakeConfig(const AdaptArguments& arguments) {
   TC_RETURN_IF_ERROR(ApplyOverride("train.dtype=" + arguments.dtype, &config));
   for (const std::string& assignment : arguments.overrides) TC_RETURN_IF_ERROR(ApplyOverride(assignment, &config));
   return config;
+}
+
+// What belongs to the model and is no part of it: how its tokenizer and its sampling are set, how it talks.
+Status CopyCompanions(const std::string& from, const std::string& to) {
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
+                           "chat_template.jinja", "chat_template.json"}) {
+    const std::string source = train::PathIn(from, name), target = train::PathIn(to, name);
+    std::error_code error;
+    if (!fs::exists(source, error) || fs::exists(target, error)) continue;
+    TC_ASSIGN_OR_RETURN(const std::string content, ReadWholeFile(source, int64_t{1} << 26));
+    TC_RETURN_IF_ERROR(WriteFileAtomically(target, content));
+  }
+  return OkStatus();
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <functional>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/command.h"
@@ -91,15 +92,15 @@ void AddOptions(CLI::App& app, EvalArguments& arguments) {
   app.add_option("--json", arguments.json, "Also write all figures, of each start, to FILE")->type_name("FILE");
 }
 
-Result<std::vector<Variant>> VariantsOf(const ModelArguments& arguments, bool name_folder) {
+// `label` stands before the method, if it is not empty.
+Result<std::vector<Variant>> VariantsOf(const ModelArguments& arguments, const std::string& label) {
   TC_ASSIGN_OR_RETURN(const std::vector<ModelVariant> wanted, ModelVariants(arguments));
   std::vector<Variant> variants;
   for (const ModelVariant& variant : wanted) {
     TC_ASSIGN_OR_RETURN(auto model, LoadModel(arguments.model, variant.options));
     const bool several_weights = arguments.weights.find(',') != std::string::npos;
-    const std::string folder = fs::path(arguments.model).lexically_normal().filename().string();
     variants.push_back({.folder = arguments.model,
-                        .name = fmt::format("{}{}{}{}", name_folder ? folder + " " : "", NameOf(variant.method),
+                        .name = fmt::format("{}{}{}{}", label.empty() ? "" : label + " ", NameOf(variant.method),
                                             several_weights ? " " : "", several_weights ? NameOf(variant.weights) : ""),
                         .method = variant.method,
                         .trained = variant.trained,
@@ -109,17 +110,31 @@ Result<std::vector<Variant>> VariantsOf(const ModelArguments& arguments, bool na
   return variants;
 }
 
+// What the folders are called, for as long as that tells them apart. A single one needs no name.
+std::vector<std::string> Labels(const std::vector<std::string>& folders) {
+  if (folders.size() == 1) return {""};
+  std::vector<std::string> labels;
+  for (const std::string& folder : folders) {
+    const fs::path path = fs::path(folder).lexically_normal();
+    labels.push_back((path.has_filename() ? path : path.parent_path()).filename().string());
+  }
+  const std::set<std::string> different(labels.begin(), labels.end());
+  return different.size() == labels.size() ? labels : folders;
+}
+
 // Loads everything before hours of work begin, so that what is impossible shows at once.
 Result<std::vector<Variant>> LoadVariants(const EvalArguments& arguments) {
-  const bool several = !arguments.others.empty();
-  TC_ASSIGN_OR_RETURN(std::vector<Variant> variants, VariantsOf(arguments.model, several));
-  for (const std::string& folder : arguments.others) {
+  std::vector<std::string> folders = {arguments.model.model};
+  folders.insert(folders.end(), arguments.others.begin(), arguments.others.end());
+  const std::vector<std::string> labels = Labels(folders);
+  TC_ASSIGN_OR_RETURN(std::vector<Variant> variants, VariantsOf(arguments.model, labels[0]));
+  for (size_t i = 1; i < folders.size(); ++i) {
     ModelArguments other = arguments.model;
-    other.model = folder;
+    other.model = folders[i];
     other.method.clear();
     other.window.reset();
     other.sinks.reset();
-    TC_ASSIGN_OR_RETURN(std::vector<Variant> more, VariantsOf(other, several));
+    TC_ASSIGN_OR_RETURN(std::vector<Variant> more, VariantsOf(other, labels[i]));
     std::ranges::move(more, std::back_inserter(variants));
   }
   return variants;
@@ -205,6 +220,10 @@ size_t NameWidth(const std::vector<Variant>& variants) {
   return width;
 }
 
+std::string MeanText(const std::vector<double>& values) {
+  return values.empty() ? "-" : fmt::format("{:.4f}", SpreadOf(values).mean);
+}
+
 void PrintContexts(const std::vector<Variant>& variants) {
   constexpr size_t kCell = 18;
   const size_t width = NameWidth(variants);
@@ -217,9 +236,9 @@ void PrintContexts(const std::vector<Variant>& variants) {
       const ContextScore& score = variant.scores[i];
       const Spread nll = SpreadOf(score.Nll());
       const double bits = SpreadOf(score.BitsPerByte()).mean;  // 0: bytes were not counted
-      fmt::print("{:>8}  {:<{}}{}{:>12.2f}{:>11}{:>11.4f}{:>12}", score.context, variant.name, width,
+      fmt::print("{:>8}  {:<{}}{}{:>12.2f}{:>11}{:>11}{:>12}", score.context, variant.name, width,
                  PadLeft(WithError(nll.mean, nll.std), kCell), std::exp(nll.mean),
-                 bits > 0 ? fmt::format("{:.4f}", bits) : "-", SpreadOf(score.LastHalf()).mean,
+                 bits > 0 ? fmt::format("{:.4f}", bits) : "-", MeanText(score.LastHalf()),
                  BytesText(score.state_bytes));
       if (&variant != &variants[0]) {
         const Spread difference = PairedDifference(variants[0].scores[i].Nll(), score.Nll());
@@ -242,7 +261,7 @@ void PrintBins(const std::vector<Variant>& variants) {
   for (const Variant& variant : variants) {
     fmt::print("{:<{}}", variant.name, width);
     for (size_t bin = 0; bin < longest->bins.size(); ++bin) {
-      fmt::print("{:>9.4f}", SpreadOf(variant.scores[which].Bin(bin)).mean);
+      fmt::print("{:>9}", MeanText(variant.scores[which].Bin(bin)));
     }
     fmt::print("\n");
   }
@@ -281,7 +300,7 @@ OrderedJson RowJson(const Variant& variant, const ContextScore& score, const Con
                      {"nll_std", nll.std},
                      {"perplexity", std::exp(nll.mean)},
                      {"bits_per_byte", SpreadOf(score.BitsPerByte()).mean},
-                     {"last_half", SpreadOf(score.LastHalf()).mean},
+                     {"last_half", score.LastHalf().empty() ? Json() : Json(SpreadOf(score.LastHalf()).mean)},
                      {"state_bytes", score.state_bytes},
                      {"rope_ntk_factor", score.rope_ntk_factor},
                      {"difference", difference.mean},
@@ -304,6 +323,7 @@ std::string ResultJson(const EvalArguments& arguments, int64_t tokens, const std
   json["model"] = arguments.model.model;
   json["data"] = arguments.data;
   json["last"] = arguments.last;
+  json["begin"] = arguments.begin;
   if (!arguments.only_after.empty()) json["only_after"] = arguments.only_after;
   json["trained_method"] = NameOf(variants[0].trained);
   json["tokens"] = tokens;
@@ -335,7 +355,13 @@ Status RunEval(const CommandLine& line) {
                                        arguments.model.model));
   }
   TC_RETURN_IF_ERROR(CheckSameTokenizer(arguments, *tokenizer, variants));
-  if (!arguments.only_after.empty()) options.counts = EndsWith(arguments.only_after, *tokenizer);
+  if (!arguments.only_after.empty()) {
+    options.counts = EndsWith(arguments.only_after, *tokenizer);
+    options.counted_by = std::max<int64_t>(options.counted_by, std::ssize(arguments.only_after) + 8);
+  }
+  for (const Variant& variant : variants) {
+    TC_RETURN_IF_ERROR(CheckContexts(variant.model->config(), options.contexts));
+  }
   TC_ASSIGN_OR_RETURN(const data::TokenRange range, OpenText(arguments, *tokenizer));
   const EvaluationText text = TextOf(range, *tokenizer);
   if (const Status status = CheckEvaluation(text, options); !status.ok()) {

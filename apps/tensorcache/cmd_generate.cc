@@ -223,7 +223,7 @@ class Generator {
     TC_RETURN_IF_ERROR(output_.Begin(session_.recent()));
     const auto start = Rate::Clock::now();
     int64_t n = 0;
-    for (ended_ = false; n < arguments_.max_tokens && !stop_wanted && !output_.stopped(); ++n) {
+    for (ended_ = false; n < arguments_.max_tokens && session_.room() > 0 && !stop_wanted && !output_.stopped(); ++n) {
       TC_ASSIGN_OR_RETURN(const int32_t token,
                           sampler_.Sample(Logits(), session_.recent(), static_cast<uint64_t>(session_.position())));
       ended_ = tokenizer_ != nullptr && token == tokenizer_->end_of_text() && !arguments_.ignore_end;
@@ -244,7 +244,9 @@ class Generator {
     fmt::print(stderr, "{}{}position {}; state {}, {}{}\n", prefill_.tokens > 0 ? prefill_.Text("prefill") : "",
                decode_.tokens > 0 ? decode_.Text("decode") : "", session_.position(),
                BytesText(session_.memory().total()), grows ? "growing with the text" : "constant",
-               ended_ ? "; the model ended the text" : "");
+               ended_                 ? "; the model ended the text"
+               : session_.room() == 0 ? "; the model's positions end here"
+                                      : "");
   }
 
  private:

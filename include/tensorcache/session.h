@@ -56,6 +56,8 @@ class Session {
   std::span<const int32_t> recent() const;
   // Tokens read.
   int64_t position() const;
+  // How many more tokens it can read: any number (INT64_MAX), but for models with learned positions.
+  int64_t room() const;
   const Model& model() const;
   const TwoLevelCache& cache() const;
   // Bytes of the cache.

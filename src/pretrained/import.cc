@@ -122,7 +122,7 @@ Result<TokenizerFiles> ReadLlama2cTokenizer(const std::string& path, int64_t voc
 
 // Beside a llama2.c model: its own files, then those of the model that it was made from.
 Result<TokenizerFiles> FindLlama2cTokenizer(const std::string& folder, int64_t vocab_size) {
-  for (const std::string& name : {std::string("tokenizer.bin"), fmt::format("tok{}.bin", vocab_size)}) {
+  for (const std::string& name : {fmt::format("tok{}.bin", vocab_size), std::string("tokenizer.bin")}) {
     const std::string path = (fs::path(folder) / name).string();
     if (Exists(path)) return ReadLlama2cTokenizer(path, vocab_size);
   }

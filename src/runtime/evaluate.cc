@@ -23,7 +23,7 @@ class MeanOf {
     ++count_;
   }
   int64_t count() const { return count_; }
-  double value() const { return count_ > 0 ? sum_ / static_cast<double>(count_) : 0; }
+  double value() const { return sum_ / static_cast<double>(count_); }  // 0 / 0 of none
 
  private:
   double sum_ = 0;
@@ -68,10 +68,10 @@ class StreamMeans {
   size_t bin_ = 0;
 };
 
-// The last tokens of `tail` followed by the first `n` of `tokens`.
-std::vector<int32_t> Before(std::span<const int32_t> tail, std::span<const int32_t> tokens, size_t n) {
-  constexpr size_t kMost = EvaluationOptions::kCountedBy;
-  const size_t from_tokens = std::min(n, kMost), from_tail = std::min(tail.size(), kMost - from_tokens);
+// The last `most` of `tail` followed by the first `n` of `tokens`.
+std::vector<int32_t> Before(std::span<const int32_t> tail, std::span<const int32_t> tokens, size_t n, int64_t most) {
+  const size_t from_tokens = std::min(n, static_cast<size_t>(most));
+  const size_t from_tail = std::min(tail.size(), static_cast<size_t>(most) - from_tokens);
   std::vector<int32_t> before(tail.end() - static_cast<std::ptrdiff_t>(from_tail), tail.end());
   const auto part = tokens.subspan(n - from_tokens, from_tokens);
   before.insert(before.end(), part.begin(), part.end());
@@ -93,10 +93,10 @@ Status ScoreStream(Session& session, const EvaluationText& text, const Evaluatio
     TC_RETURN_IF_ERROR(session.Score(tokens, nll));
     const size_t first = at == 0 ? 1 : 0;  // the first token of all was not predicted
     for (size_t i = first; i < tokens.size(); ++i) {
-      if (options.counts && !options.counts(Before(tail, tokens, i))) continue;
+      if (options.counts && !options.counts(Before(tail, tokens, i, options.counted_by))) continue;
       means.Add(at + static_cast<int64_t>(i), nll[i]);
     }
-    tail = Before(tail, tokens, tokens.size());
+    tail = Before(tail, tokens, tokens.size(), options.counted_by);
     if (text.count_bytes && !options.counts) {
       if (first == 1) previous = tokens[0];
       TC_ASSIGN_OR_RETURN(const int64_t bytes, text.count_bytes(previous, std::span(tokens).subspan(first)));
@@ -106,11 +106,7 @@ Status ScoreStream(Session& session, const EvaluationText& text, const Evaluatio
     if (options.progress) options.progress(context.context, n);
   }
   means.Finish(score);
-  if (score.counted == 0) {
-    return InvalidArgument(
-        fmt::format("none of the {} tokens from {} on counts; take longer contexts", context.context, score.start));
-  }
-  if (!std::isfinite(score.nll)) {
+  if (score.counted > 0 && !std::isfinite(score.nll)) {
     return Diverged(
         fmt::format("the scores of the {} tokens from {} on left the finite numbers", context.context, score.start));
   }
@@ -120,7 +116,9 @@ Status ScoreStream(Session& session, const EvaluationText& text, const Evaluatio
 template <class F>
 std::vector<double> OfStreams(const ContextScore& score, F number) {
   std::vector<double> numbers;
-  for (const StreamScore& stream : score.streams) numbers.push_back(number(stream));
+  for (const StreamScore& stream : score.streams) {
+    if (const double value = number(stream); !std::isnan(value)) numbers.push_back(value);
+  }
   return numbers;
 }
 
@@ -153,6 +151,17 @@ Status CheckEvaluation(const EvaluationText& text, const EvaluationOptions& opti
   return OkStatus();
 }
 
+Status CheckContexts(const ModelConfig& config, const std::vector<int64_t>& contexts) {
+  if (config.position_embedding != PositionKind::kLearned) return OkStatus();
+  for (const int64_t context : contexts) {
+    if (context < config.max_position_embeddings) continue;  // a context of L is L + 1 tokens
+    return InvalidArgument(
+        fmt::format("a context of {} is too long for learned positions of {} tokens; take {} at most", context,
+                    config.max_position_embeddings, config.max_position_embeddings - 1));
+  }
+  return OkStatus();
+}
+
 int64_t EvaluationStart(uint64_t seed, int64_t number, int64_t context, int64_t tokens) {
   TC_CHECK(tokens > context);
   return static_cast<int64_t>(Rng(seed, static_cast<uint64_t>(number)).Below(static_cast<uint64_t>(tokens - context)));
@@ -168,6 +177,7 @@ double RopeNtkFactorFor(const ModelConfig& config, int64_t context) {
 Result<std::vector<ContextScore>> Evaluate(const std::shared_ptr<const Model>& model, const EvaluationText& text,
                                            const EvaluationOptions& options) {
   TC_RETURN_IF_ERROR(CheckEvaluation(text, options));
+  TC_RETURN_IF_ERROR(CheckContexts(model->config(), options.contexts));
   std::vector<ContextScore> scores;
   for (const int64_t length : options.contexts) {
     ContextScore context{.context = length,
@@ -180,6 +190,10 @@ Result<std::vector<ContextScore>> Evaluate(const std::shared_ptr<const Model>& m
       session.Clear();
       TC_RETURN_IF_ERROR(ScoreStream(session, text, options, context, score));
       context.streams.push_back(std::move(score));
+    }
+    if (context.Nll().empty()) {
+      return InvalidArgument(fmt::format(
+          "nothing counts in {} starts of {} tokens; take longer contexts or more starts", options.starts, length));
     }
     context.state_bytes = session.memory().total();
     scores.push_back(std::move(context));

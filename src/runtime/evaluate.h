@@ -36,10 +36,10 @@ struct EvaluationOptions {
   bool scale_full = true;
   // Ascending. A token that is predicted from n tokens falls into the first bin with n <= edge; L closes the last one.
   std::vector<int64_t> bins;
-  // Whether the token that follows `before`, the last kCountedBy tokens or fewer, counts. Empty: all do. Bytes are not
+  // Whether the token that follows `before`, the last `counted_by` tokens or fewer, counts. Empty: all do. Bytes are not
   // counted then.
-  static constexpr int64_t kCountedBy = 32;
   std::function<bool(std::span<const int32_t> before)> counts;
+  int64_t counted_by = 32;
   std::function<void(int64_t context, int64_t tokens)> progress;  // after so many more tokens; may be empty
 };
 
@@ -48,7 +48,7 @@ struct StreamScore {
   int64_t start = 0;
   int64_t bytes = 0;         // of the predicted tokens' text; 0 if nobody counted
   int64_t counted = 0;       // predictions
-  double nll = 0;            // their mean, nats per token
+  double nll = 0;            // their mean, nats per token; no number, as those below, if there are none
   double last_half = 0;      // the same over the tokens predicted from more than L / 2 others
   std::vector<double> bins;  // the same for each bin
 };
@@ -60,7 +60,7 @@ struct ContextScore {
   double rope_ntk_factor = 1;        // scaling of the rotary embedding
   std::vector<StreamScore> streams;  // one a start
 
-  // One number a stream.
+  // One number a stream; streams in which nothing counts are left out.
   std::vector<double> Nll() const;
   std::vector<double> LastHalf() const;
   std::vector<double> BitsPerByte() const;  // zeros if nobody counted bytes
@@ -73,6 +73,9 @@ double RopeNtkFactorFor(const ModelConfig& config, int64_t context);
 
 // kInvalidArgument for options that cannot be, and for a text that is too short for a context.
 Status CheckEvaluation(const EvaluationText& text, const EvaluationOptions& options);
+
+// kInvalidArgument if a model cannot read that far: learned positions end.
+Status CheckContexts(const ModelConfig& config, const std::vector<int64_t>& contexts);
 
 // Start number `number` of a context in a text of `tokens` tokens, more than the context.
 int64_t EvaluationStart(uint64_t seed, int64_t number, int64_t context, int64_t tokens);

@@ -90,7 +90,7 @@ TEST(Evaluate, CountsOnlyWhatIsAskedFor) {
   EXPECT_EQ(stream.counted, count);
   EXPECT_DOUBLE_EQ(stream.nll, sum / static_cast<double>(count));
   EXPECT_EQ(stream.bytes, 0);
-  EXPECT_EQ(longest, static_cast<size_t>(EvaluationOptions::kCountedBy));
+  EXPECT_EQ(longest, static_cast<size_t>(options.counted_by));
   const EvaluationOptions none = {
       .contexts = {100}, .starts = 1, .counts = [](std::span<const int32_t>) { return false; }};
   EXPECT_EQ(Evaluate(model, TextOf(tokens), none).status().code(), StatusCode::kInvalidArgument);

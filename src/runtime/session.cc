@@ -51,19 +51,23 @@ struct Session::Impl {
 
   Status CheckReady(std::span<const int32_t> tokens) const {
     TC_RETURN_IF_ERROR(failure);
-    TC_RETURN_IF_ERROR(CheckPositions(static_cast<int64_t>(tokens.size())));
+    TC_RETURN_IF_ERROR(CheckRoom(static_cast<int64_t>(tokens.size())));
     return CheckTokens(tokens, model->config().vocab_size);
   }
 
-  // Learned positions end, and with them the sequence.
-  Status CheckPositions(int64_t tokens) const {
+  int64_t Room() const {
     const ModelConfig& config = model->config();
-    const int64_t last = cache.position() + tokens, most = config.max_position_embeddings;
-    if (config.position_embedding != PositionKind::kLearned || last <= most) return OkStatus();
+    if (config.position_embedding != PositionKind::kLearned) return std::numeric_limits<int64_t>::max();
+    return std::max<int64_t>(0, config.max_position_embeddings - cache.position());
+  }
+
+  // Learned positions end, and with them the sequence.
+  Status CheckRoom(int64_t tokens) const {
+    if (tokens <= Room()) return OkStatus();
     return Unsupported(fmt::format(
-        "the model has learned positions for {} tokens and none for token {}; end the text there, or take a "
-        "model with rotary embedding, which has no such end",
-        most, last));
+        "the model has learned positions for {} tokens, and {} more than {} are too many; end the text there, "
+        "or take a model with rotary embedding, which has no such end",
+        model->config().max_position_embeddings, tokens, cache.position()));
   }
 
   void Remember(std::span<const int32_t> tokens) {
@@ -226,6 +230,7 @@ Status Session::DecodeBatch(std::span<Session* const> sessions, std::span<const 
 
 std::span<const float> Session::logits() const { return impl_->logits; }
 std::span<const int32_t> Session::recent() const { return impl_->recent; }
+int64_t Session::room() const { return impl_->Room(); }
 int64_t Session::position() const { return impl_->cache.position(); }
 const Model& Session::model() const { return *impl_->model; }
 const TwoLevelCache& Session::cache() const { return impl_->cache; }

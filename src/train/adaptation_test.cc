@@ -23,7 +23,11 @@ class Adaptation : public ::testing::Test {
     config_.model.cache = {.method = CacheMethod::kFull, .window = 6};
     ASSERT_TRUE(SaveModel(RandomModel(config_.model), folder_.path()).ok());
     config_.model.cache.method = CacheMethod::kTensorCache;
-    config_.model.cache.tensor_cache.zero_output = true;
+    config_.model.cache.tensor_cache = {// as `tensorcache adapt` has them
+                                        .zero_output = true,
+                                        .normalize_queries = true,
+                                        .normalize_keys = true,
+                                        .memory_rope = false};
     config_.train.init = folder_.path();
     config_.train.batch_size = 4;
     config_.train.eval_batches = 1;
@@ -142,6 +146,24 @@ TEST_F(Adaptation, ATeacherHasNothingToSayToItself) {
   EXPECT_LT(trainer->Step(false)->loss, first);
 }
 
+TEST_F(Adaptation, ATeacherMayHaveAMemoryOrAWindowItself) {
+  config_.train.distill = 1;
+  TrainConfig first = config_;
+  first.train.distill = 0;
+  const auto trainer = Make(first);
+  Steps(*trainer, 2);
+  const testing::TempFolder adapted, window;
+  ASSERT_TRUE(SaveModel(trainer->model(), adapted.path()).ok());
+  config_.train.init = adapted.path();
+  EXPECT_GT(Make(config_)->Step(false)->loss, 1e-6);
+  // A window model teaches what it was trained to do: its window version has nothing to learn.
+  ModelConfig windowed = config_.model;
+  windowed.cache = {.method = CacheMethod::kWindow, .window = 6};
+  ASSERT_TRUE(SaveModel(RandomModel(windowed), window.path()).ok());
+  config_.train.init = window.path();
+  EXPECT_LT(Make(config_)->Step(false)->loss, 1e-6);
+}
+
 // Imported models may be BF16.
 TEST_F(Adaptation, StartsFromOtherFloatingTypes) {
   const auto file = SafetensorsFile::Open(folder_.Path("model.safetensors"));
@@ -179,6 +201,7 @@ TEST_F(Adaptation, RefusesWhatMakesNoSense) {
   refused({"train.distill=2"}, "train.distill");
   refused({"train.distill=0.5", "train.init="}, "train.init");
   refused({"train.distill=0.5", "train.block=4096"}, "train.block");
+  refused({"train.distill=0.5", "train.carry_state=true"}, "one block");
   refused({"position_embedding=learned", "train.block=4096"}, "learned positions");
 }
 

@@ -57,15 +57,17 @@ Status SaveModel(const Model& model, const std::string& folder) {
   return WriteFileAtomically(PathIn(folder, kConfigFile), ToJson(model.config()).dump(2) + "\n");
 }
 
-Status LoadParameters(const std::string& folder, const Model& model, Lacking lacking) {
+Status LoadParameters(const std::string& folder, const Model& model, Memories memories) {
   const std::string path = PathIn(folder, kModelFile);
   TC_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
   std::set<std::string_view> surplus(file.names().begin(), file.names().end());
   for (const StoredParameter& parameter : StoredParameters(model.config(), model.parameters())) {
-    const bool may_lack = lacking == Lacking::kMemories && IsOfMemory(parameter.name);
-    if (may_lack && !surplus.contains(parameter.name)) continue;
+    if (memories == Memories::kMayDiffer && IsOfMemory(parameter.name) && !surplus.contains(parameter.name)) continue;
     TC_RETURN_IF_ERROR(CopyInto(file, parameter.name, parameter.tensor));
     surplus.erase(parameter.name);
+  }
+  if (memories == Memories::kMayDiffer) {
+    std::erase_if(surplus, [](std::string_view name) { return IsOfMemory(std::string(name)); });
   }
   if (surplus.empty()) return OkStatus();
   return InvalidArgument(fmt::format("{}: has {} tensor{} that this config does not know, such as '{}'", path,

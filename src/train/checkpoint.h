@@ -23,9 +23,10 @@ std::string PathIn(const std::string& folder, const char* file);
 Status SaveModel(const Model& model, const std::string& folder);
 // Reads them. Missing, surplus and misshapen tensors are named.
 Result<Model> LoadModel(const std::string& folder, at::Device device = at::kCPU);
-// Copies the parameters of `folder`, of any floating type, into `model`. Memories that the folder lacks may stay as they are.
-enum class Lacking { kNothing, kMemories };
-Status LoadParameters(const std::string& folder, const Model& model, Lacking lacking = Lacking::kNothing);
+// Copies the parameters of `folder`, of any floating type, into `model`. If memories may differ, those that the folder lacks
+// stay as they are, and those that the model lacks are left out.
+enum class Memories { kSame, kMayDiffer };
+Status LoadParameters(const std::string& folder, const Model& model, Memories memories = Memories::kSame);
 
 // Named tensors and short texts, as one file.
 struct TrainState {

@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kRunConfigFile[] = "train.json";
+constexpr char kTokenizerText[] = "tokenizer";
 
 // Of all threads of this process.
 double CpuSeconds() {
@@ -30,14 +31,17 @@ double CpuSeconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// The keys that may differ between a run and its continuation: those that do not change what a step computes (where it once
-// started from is a folder that may have been moved since).
+// The keys that may differ between a run and its continuation: those that do not change what a step computes. Folders may
+// have been moved since: where it started from, unless a teacher is there, and the tokenizer, which has a fingerprint.
 void ForgetChangeable(OrderedJson& config) {
+  const bool taught = config["train"]["distill"] != 0.0;
   for (const char* key :
        {"steps", "log_every", "eval_every", "eval_batches", "save_every", "target_loss", "init", "device"}) {
+    if (taught && std::string_view(key) == "init") continue;
     config["train"].erase(key);
   }
-  if (config["data"].contains("text")) config["data"]["text"].erase("cache_dir");
+  config["data"]["text"].erase("cache_dir");
+  config["data"]["text"].erase("tokenizer");
 }
 
 // "train.seed", the path of the first difference; "" if there is none.
@@ -70,12 +74,17 @@ Status CheckSameRun(const TrainConfig& config, const TrainState& state, const st
                   folder, different));
 }
 
+// A run writes its state before its model: a model without a state is somebody else's.
 Status CheckFreshFolder(const std::string& folder) {
-  if (!fs::exists(PathIn(folder, kTrainStateFile))) return OkStatus();
-  return InvalidArgument(
-      fmt::format("{}: holds a training run already; add --resume to go on with it, or choose another "
-                  "folder",
-                  folder));
+  if (fs::exists(PathIn(folder, kTrainStateFile))) {
+    return InvalidArgument(fmt::format(
+        "{}: holds a training run already; add --resume to go on with it, or choose another folder", folder));
+  }
+  if (fs::exists(PathIn(folder, kModelFile))) {
+    return InvalidArgument(
+        fmt::format("{}: holds a model already, which training would replace; choose another folder", folder));
+  }
+  return OkStatus();
 }
 
 // The run's files and clock; what only the first process does is here.
@@ -96,6 +105,10 @@ class Run {
   Status Evaluate();
   Status SaveCheckpoint();
   Status SaveFolder(const std::string& folder);
+  // What a saved state knows the tokenizer by; "" for data without one.
+  std::string TokenizerText() const {
+    return tokenizer_ == nullptr ? "" : fmt::format("{:016x}", tokenizer_->fingerprint());
+  }
   // An error in one process's files must end all of them, not leave them waiting.
   Status Agree(const Status& mine);
 
@@ -133,13 +146,19 @@ Status Run::Prepare() {
                       data::MakeSource(config_.data, source_options, &tokenizer_));
   if (config_.model.vocab_size == 0) config_.model.vocab_size = source->vocab_size();
   if (config_.data.kind == data::DataKind::kRecall) config_.model.max_position_embeddings = source->length();
-  TC_ASSIGN_OR_RETURN(trainer_, Trainer::Create(config_, std::move(source), world_.get()));
+  const Trainer::Start start = options_.resume ? Trainer::Start::kRestored : Trainer::Start::kFresh;
+  TC_ASSIGN_OR_RETURN(trainer_, Trainer::Create(config_, std::move(source), world_.get(), start));
   return OkStatus();
 }
 
 Status Run::Restore() {
   TC_ASSIGN_OR_RETURN(const TrainState state, LoadTrainState(options_.folder));
   TC_RETURN_IF_ERROR(CheckSameRun(config_, state, options_.folder));
+  const auto tokenizer = state.texts.find(kTokenizerText);
+  if (tokenizer != state.texts.end() && tokenizer->second != TokenizerText()) {
+    return InvalidArgument(fmt::format("{}: was trained with another tokenizer than {}; set data.text.tokenizer",
+                                       options_.folder, Quoted(config_.data.text.tokenizer)));
+  }
   TC_RETURN_IF_ERROR(trainer_->Restore(state));
   const auto best = state.texts.find("best_loss");
   if (best != state.texts.end()) result_.best_loss = std::strtod(best->second.c_str(), nullptr);
@@ -171,6 +190,7 @@ Status Run::SaveCheckpoint() {
   TC_ASSIGN_OR_RETURN(TrainState state, trainer_->Save());
   saved_step_ = trainer_->step();
   const auto save = [&]() -> Status {
+    state.texts[kTokenizerText] = TokenizerText();
     state.texts["config"] = ToJson(config_).dump();
     state.texts["best_loss"] = fmt::format("{}", result_.best_loss);
     TC_RETURN_IF_ERROR(SaveTrainState(state, options_.folder));

@@ -227,8 +227,11 @@ TEST(RunHalfStart, AZeroOutputStartsAsTheWindow) {
   const at::NoGradGuard no_grad;
   ModelConfig config = SmallConfig();
   config.cache.method = CacheMethod::kTensorCache;
-  for (const bool zero : {true, false}) {
+  for (int i = 0; i < 4; ++i) {
+    const bool plain = i % 2 == 0, zero = i < 2;
     config.cache.tensor_cache.zero_output = zero;
+    config.cache.tensor_cache.memory_rope = !plain;
+    config.cache.tensor_cache.normalize_queries = config.cache.tensor_cache.normalize_keys = plain;
     const testing::TempFolder folder;
     ASSERT_TRUE(SaveModel(RandomModel(config), folder.path()).ok());
     CacheConfig window = config.cache;

@@ -71,6 +71,10 @@ Status ValidateAdaptation(const TrainConfig& config) {
   TC_RETURN_IF_ERROR(CheckRange("distill", train.distill, 0, 1));
   TC_RETURN_IF_ERROR(CheckRange("distill_temperature", train.distill_temperature, 1e-3, 1e3));
   if (train.init.empty()) return InvalidArgument("train.distill needs a model to learn from; give train.init");
+  if (train.carry_state) {
+    return InvalidArgument(
+        "train.distill compares with a teacher that sees one block; train.carry_state has more. Use one");
+  }
   if (config.Block() <= config.model.max_position_embeddings) return OkStatus();
   return InvalidArgument(
       fmt::format("train.distill learns from full attention, which the model knows for {} tokens; train.block is {}",

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "core/config.h"
 #include "core/json.h"
 #include "core/rng.h"
 #include "train/ops/distillation.h"
@@ -37,12 +38,15 @@ uint64_t NoiseSeed(uint64_t seed, int64_t step, int rank) {
   return rng.NextU64();
 }
 
-// The model at train.init as it was made: with full attention.
+// The model at train.init as it was made: with full attention, or the window it was trained with.
 Result<Model> LoadTeacher(const TrainConfig& config, at::Device device) {
-  ModelConfig full = config.model;
-  full.cache.method = CacheMethod::kFull;
-  TC_ASSIGN_OR_RETURN(Model teacher, Model::Create(full, config.train.seed, device));
-  TC_RETURN_IF_ERROR(LoadParameters(config.train.init, teacher));
+  ModelConfig made;
+  TC_RETURN_IF_ERROR(ReadConfigFile(PathIn(config.train.init, kConfigFile), &made));
+  ModelConfig teaching = config.model;
+  const bool windowed = made.cache.method == CacheMethod::kWindow || made.cache.method == CacheMethod::kStreamingLlm;
+  teaching.cache = windowed ? made.cache : CacheConfig{.method = CacheMethod::kFull};
+  TC_ASSIGN_OR_RETURN(Model teacher, Model::Create(teaching, config.train.seed, device));
+  TC_RETURN_IF_ERROR(LoadParameters(config.train.init, teacher, Memories::kMayDiffer));
   return teacher;
 }
 
@@ -60,7 +64,8 @@ Result<int64_t> Number(const TrainState& state, const std::string& key) {
 }  // namespace
 
 Result<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config,
-                                                 std::shared_ptr<const data::BatchSource> source, World* world) {
+                                                 std::shared_ptr<const data::BatchSource> source, World* world,
+                                                 Start start) {
   TC_RETURN_IF_ERROR(ValidateTrainConfig(config));
   if (config.train.batch_size < world->size()) {
     return InvalidArgument(fmt::format("train.batch_size is {}, but {} processes share it; give each at least one row",
@@ -74,10 +79,10 @@ Result<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config,
   }
   at::Device device(config.train.device);
   TC_ASSIGN_OR_RETURN(Model model, Model::Create(config.model, config.train.seed, device));
-  if (!config.train.init.empty()) {
-    TC_RETURN_IF_ERROR(LoadParameters(config.train.init, model, Lacking::kMemories));
-    model.SetTrained(config.train);
+  if (!config.train.init.empty() && start == Start::kFresh) {
+    TC_RETURN_IF_ERROR(LoadParameters(config.train.init, model, Memories::kMayDiffer));
   }
+  model.SetTrained(config.train);
   std::optional<Model> teacher;
   if (config.train.distill > 0) {
     TC_ASSIGN_OR_RETURN(teacher, LoadTeacher(config, device));

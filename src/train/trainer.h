@@ -35,9 +35,12 @@ struct EvalMetrics {
 
 class Trainer {
  public:
-  // `config` is complete (vocab_size known) and valid. `world` outlives the trainer.
+  // `config` is complete (vocab_size known) and valid. `world` outlives the trainer. One that will be restored reads
+  // train.init for its teacher alone.
+  enum class Start { kFresh, kRestored };
   static Result<std::unique_ptr<Trainer>> Create(const TrainConfig& config,
-                                                 std::shared_ptr<const data::BatchSource> source, World* world);
+                                                 std::shared_ptr<const data::BatchSource> source, World* world,
+                                                 Start start = Start::kFresh);
 
   // One optimiser step. kDiverged if the loss or a gradient is not finite; the parameters are then unchanged.
   Result<StepMetrics> Step(bool with_layers);
