@@ -2,13 +2,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/options.h"
 #include "apps/tensorcache/training.h"
 #include "core/config.h"
-#include "core/file.h"
 #include "core/text.h"
 #include "tokenizer/files.h"
 #include "train/checkpoint.h"
@@ -17,7 +15,6 @@
 namespace tensorcache::cli {
 namespace {
 
-namespace fs = std::filesystem;
 using train::TrainConfig;
 using train::TrainedParameters;
 
@@ -162,19 +159,6 @@ Result<TrainConfig> MakeConfig(const AdaptArguments& arguments) {
   TC_RETURN_IF_ERROR(ApplyOverride("train.dtype=" + arguments.dtype, &config));
   for (const std::string& assignment : arguments.overrides) TC_RETURN_IF_ERROR(ApplyOverride(assignment, &config));
   return config;
-}
-
-// What belongs to the model and is no part of it: how its tokenizer and its sampling are set, how it talks.
-Status CopyCompanions(const std::string& from, const std::string& to) {
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
-                           "chat_template.jinja", "chat_template.json"}) {
-    const std::string source = train::PathIn(from, name), target = train::PathIn(to, name);
-    std::error_code error;
-    if (!fs::exists(source, error) || fs::exists(target, error)) continue;
-    TC_ASSIGN_OR_RETURN(const std::string content, ReadWholeFile(source, int64_t{1} << 26));
-    TC_RETURN_IF_ERROR(WriteFileAtomically(target, content));
-  }
-  return OkStatus();
 }
 
 }  // namespace

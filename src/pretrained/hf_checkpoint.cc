@@ -8,19 +8,14 @@
 
 #include "core/json.h"
 #include "core/text.h"
+#include "pretrained/model_folder.h"
 
 namespace tensorcache::pretrained {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kModelFile[] = "model.safetensors";
 constexpr char kIndexFile[] = "model.safetensors.index.json";
-
-bool Exists(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
 
 Status NoWeights(const std::string& folder) {
   for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth", "model.pth",

@@ -29,11 +29,6 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 
-bool Exists(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
 bool IsFolder(const fs::path& path) {
   std::error_code error;
   return fs::is_directory(path, error);

@@ -19,11 +19,6 @@ namespace fs = std::filesystem;
 constexpr char kPartFile[] = "model.safetensors.part";
 constexpr char kTrainStateFile[] = "train_state.safetensors";
 
-bool Exists(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
-
 Status Remove(const fs::path& path) {
   std::error_code error;
   fs::remove(path, error);
@@ -49,6 +44,11 @@ Status PutInPlace(const ModelFolder& folder) {
 }
 
 }  // namespace
+
+bool Exists(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
 
 Status CheckModelFolder(const std::string& folder, const std::string& source, bool force) {
   const fs::path path(folder);

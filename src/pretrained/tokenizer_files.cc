@@ -25,8 +25,7 @@ constexpr auto kNames = std::to_array<std::string_view>(
      tokenizer::kBytesJson, "chat_template.jinja", "generation_config.json"});
 
 Status AddFile(const fs::path& path, std::string_view name, TokenizerFiles* files) {
-  std::error_code error;
-  if (!fs::exists(path, error)) return OkStatus();
+  if (!Exists(path)) return OkStatus();
   TC_ASSIGN_OR_RETURN(std::string content, ReadWholeFile(path.string(), kMaxBytes));
   files->files.push_back({.name = std::string(name), .content = std::move(content)});
   return OkStatus();
