@@ -51,6 +51,17 @@ TEST_F(AdaptTest, TheModelStaysAndTheMemoryIsNew) {
   EXPECT_NE(compared.out.find("tensor_cache"), compared.out.npos);
 }
 
+TEST_F(AdaptTest, WhatStandsBesideTheTokenizerComesAlong) {
+  const std::vector<std::string> names = {"tokenizer_config.json", "generation_config.json", "chat_template.jinja"};
+  for (const std::string& name : names) temp_.Put("base/" + name, "{\"of\": \"" + name + "\"}");
+  ASSERT_EQ(Run(Adapt("out")).status, 0);
+  for (const std::string& name : names) {
+    EXPECT_EQ(ReadAll(temp_.Path("out/" + name)), ReadAll(temp_.Path("base/" + name)));
+    EXPECT_EQ(ReadAll(temp_.Path("out/best/" + name)), ReadAll(temp_.Path("base/" + name)));
+  }
+  EXPECT_FALSE(fs::exists(temp_.Path("out/special_tokens_map.json")));
+}
+
 TEST_F(AdaptTest, EveryKindTrainsAndResumesToTheLastBit) {
   const std::vector<Args> kinds = {{"--train", "memory+attention"},
                                    {"--train", "all"},

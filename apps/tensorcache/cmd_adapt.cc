@@ -129,7 +129,7 @@ Status CheckGiven(const AdaptArguments& arguments) {
 
 Result<TrainConfig> MakeConfig(const AdaptArguments& arguments) {
   TrainConfig config;
-  TC_RETURN_IF_ERROR(ReadConfigFile(train::PathIn(arguments.model, train::kConfigFile), &config.model));
+  TC_RETURN_IF_ERROR(ReadConfigFile(train::PathIn(arguments.model, kConfigFile), &config.model));
   const bool had_window = config.model.cache.method != CacheMethod::kFull;
   AddMemory(config);
   CacheConfig& cache = config.model.cache;

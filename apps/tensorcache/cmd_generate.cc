@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <optional>
 
 #include "apps/tensorcache/command.h"
@@ -181,8 +180,7 @@ class Generator {
     TC_ASSIGN_OR_RETURN(auto model, LoadModel(arguments.model));
     TC_ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizerOf(*model, arguments.model.model, arguments.tokenizer));
     TC_RETURN_IF_ERROR(CheckTokenizer(arguments, tokenizer.get()));
-    std::error_code error;
-    const bool restore = !arguments.session.empty() && std::filesystem::exists(arguments.session, error);
+    const bool restore = !arguments.session.empty() && Exists(arguments.session);
     TC_ASSIGN_OR_RETURN(Session session, restore ? Session::Restore(model, arguments.session) : Session::Create(model));
     return Generator(arguments, std::move(sampler), std::move(tokenizer), std::move(session));
   }

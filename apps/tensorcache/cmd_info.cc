@@ -11,6 +11,7 @@
 #include "apps/tensorcache/model_options.h"
 #include "apps/tensorcache/options.h"
 #include "core/config.h"
+#include "core/model_files.h"
 #include "core/safetensors.h"
 #include "core/tensor_floats.h"
 #include "tensorcache/cache.h"
@@ -182,7 +183,7 @@ Result<Checkpoint> ReadCheckpoint(const std::string& folder) {
   TC_ASSIGN_OR_RETURN(const auto model, LoadModel(folder, ModelOptions{.threads = 1}));
   checkpoint.config = model->config();
   checkpoint.info = model->info();
-  const std::string path = (std::filesystem::path(folder) / "model.safetensors").string();
+  const std::string path = (std::filesystem::path(folder) / kModelFile).string();
   TC_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
   checkpoint.tensors = file.names().size();
   for (const std::string_view name : file.names()) {

@@ -8,6 +8,8 @@
 #include <filesystem>
 
 #include "core/config.h"
+#include "core/file.h"
+#include "core/model_files.h"
 #include "core/text.h"
 #include "tokenizer/files.h"
 
@@ -97,7 +99,7 @@ Result<std::vector<ModelVariant>> ModelVariants(const ModelArguments& arguments)
   }
   TC_RETURN_IF_ERROR(CheckFolder(arguments.model));
   ModelConfig config;
-  TC_RETURN_IF_ERROR(ReadConfigFile((std::filesystem::path(arguments.model) / "config.json").string(), &config));
+  TC_RETURN_IF_ERROR(ReadConfigFile((std::filesystem::path(arguments.model) / kConfigFile).string(), &config));
   const bool own_cache = methods.empty() && !arguments.window && !arguments.sinks;
   if (methods.empty()) methods.push_back(config.cache.method);
   TC_RETURN_IF_ERROR(CheckUsed(arguments, methods));
@@ -125,8 +127,7 @@ Result<std::shared_ptr<const Model>> LoadModel(const std::string& folder, const 
   auto model = Model::Load(folder, options);
   if (model.ok() || model.status().code() != StatusCode::kNotFound || !options.cache.has_value()) return model;
   const CacheMethod method = options.cache->method;
-  std::error_code error;
-  const bool has_weights = std::filesystem::exists(std::filesystem::path(folder) / "model.safetensors", error);
+  const bool has_weights = Exists(std::filesystem::path(folder) / kModelFile);
   if (!has_weights || (method != CacheMethod::kInfini && method != CacheMethod::kTensorCache)) return model;
   return InvalidArgument(
       fmt::format("{} lacks learned weights that method {} needs; take full, window or streaming_llm, or a model that "

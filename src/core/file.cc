@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -194,6 +193,11 @@ Status AtomicFile::Commit() {
     return ErrnoStatus("sync the directory after replacing", path_, error);
   }
   return OkStatus();
+}
+
+bool Exists(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
 }
 
 Status MakeFolder(const std::string& path) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -58,6 +59,9 @@ class AtomicFile {
   int fd_;
   Status status_;
 };
+
+// False for what cannot be looked at, too.
+bool Exists(const std::filesystem::path& path);
 
 // A folder and those above it; it may be there already.
 Status MakeFolder(const std::string& path);

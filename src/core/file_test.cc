@@ -198,6 +198,15 @@ TEST_F(FileTest, DyingHalfWayLeavesTheOldFile) {
   EXPECT_EQ(Get("a"), "new");
 }
 
+TEST_F(FileTest, ExistsIsFalseForWhatCannotBeLookedAt) {
+  Put("a", "x");
+  EXPECT_TRUE(Exists(Path("a")));
+  EXPECT_TRUE(Exists(directory_));
+  EXPECT_FALSE(Exists(Path("b")));
+  EXPECT_FALSE(Exists(Path("a/below a file")));
+  EXPECT_FALSE(Exists(""));
+}
+
 TEST_F(FileTest, FailedRenameRemovesTheTemporary) {
   auto file = AtomicFile::Create(Path("a"));
   ASSERT_TRUE(file->Append("x").ok());

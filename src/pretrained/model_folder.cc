@@ -17,7 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kPartFile[] = "model.safetensors.part";
-constexpr char kTrainStateFile[] = "train_state.safetensors";
 
 Status Remove(const fs::path& path) {
   std::error_code error;
@@ -44,11 +43,6 @@ Status PutInPlace(const ModelFolder& folder) {
 }
 
 }  // namespace
-
-bool Exists(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
 
 Status CheckModelFolder(const std::string& folder, const std::string& source, bool force) {
   const fs::path path(folder);

@@ -1,22 +1,16 @@
 // A folder with a model in it, written so that what can be loaded is always one whole model: the old one, or the new one.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/model_files.h"
 #include "core/safetensors.h"
 #include "tensorcache/status.h"
 
 namespace tensorcache::pretrained {
-
-inline constexpr char kConfigFile[] = "config.json";
-inline constexpr char kModelFile[] = "model.safetensors";
-
-// False for what cannot be looked at, too.
-bool Exists(const std::filesystem::path& path);
 
 struct NamedFile {
   std::string name;

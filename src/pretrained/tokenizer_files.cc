@@ -17,12 +17,15 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxBytes = int64_t{256} << 20;
-constexpr std::string_view kSpecialTokensMap = "special_tokens_map.json", kAddedTokens = "added_tokens.json";
 
-constexpr auto kNames = std::to_array<std::string_view>(
-    {tokenizer::kTokenizerJson, tokenizer::kTokenizerModel, tokenizer::kTokenizerConfigJson, kSpecialTokensMap,
-     kAddedTokens, "vocab.json", "merges.txt", "encoder.json", "vocab.bpe", tokenizer::kCharactersJson,
-     tokenizer::kBytesJson, "chat_template.jinja", "generation_config.json"});
+constexpr auto kNames = [] {
+  constexpr auto kOwn = std::to_array<std::string_view>({tokenizer::kTokenizerJson, tokenizer::kTokenizerModel,
+                                                         "vocab.json", "merges.txt", "encoder.json", "vocab.bpe",
+                                                         tokenizer::kCharactersJson, tokenizer::kBytesJson});
+  std::array<std::string_view, kOwn.size() + tokenizer::kCompanionFiles.size()> names;
+  std::ranges::copy(tokenizer::kCompanionFiles, std::ranges::copy(kOwn, names.begin()).out);
+  return names;
+}();
 
 Status AddFile(const fs::path& path, std::string_view name, TokenizerFiles* files) {
   if (!Exists(path)) return OkStatus();
@@ -115,7 +118,7 @@ Result<TokenizerFiles> TokenizerFilesNamed(const std::string& path) {
                                                            : std::string(tokenizer::kTokenizerModel);
     TC_RETURN_IF_ERROR(AddFile(file, name, &files));
   }
-  for (const std::string_view name : {tokenizer::kTokenizerConfigJson, kSpecialTokensMap, kAddedTokens}) {
+  for (const std::string_view name : tokenizer::kCompanionFiles) {
     TC_RETURN_IF_ERROR(AddFile(folder / name, name, &files));
   }
   return files;

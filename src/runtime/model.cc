@@ -7,12 +7,12 @@
 
 #include "core/checksum.h"
 #include "core/config.h"
+#include "core/model_files.h"
 #include "runtime/model_impl.h"
 
 namespace tensorcache {
 namespace {
 
-constexpr char kConfigFile[] = "config.json";
 constexpr int64_t kMaxPrefillBlock = 1 << 16;
 
 Status CheckOptions(const ModelOptions& options) {

@@ -9,13 +9,12 @@
 #include <map>
 
 #include "core/checksum.h"
+#include "core/model_files.h"
 #include "core/rng.h"
 #include "runtime/buffer.h"
 
 namespace tensorcache::runtime {
 namespace {
-
-constexpr char kModelFile[] = "model.safetensors";
 
 // Of each tensor, this many pieces of so many bytes go into the fingerprint.
 constexpr size_t kSamples = 16, kSampleBytes = 64;

@@ -16,12 +16,9 @@ namespace tokenizer {
 namespace {
 
 namespace fs = std::filesystem;
-using LoadResult = Result<std::shared_ptr<const Tokenizer>>;
+constexpr int64_t kMaxCompanionBytes = int64_t{64} << 20;
 
-bool Exists(const fs::path& path) {
-  std::error_code error;
-  return fs::exists(path, error);
-}
+using LoadResult = Result<std::shared_ptr<const Tokenizer>>;
 
 LoadResult ParseBytesJson(const Json& json) {
   if (json != Json{{"bytes", 256}}) return Corrupt("expected {\"bytes\": 256}");
@@ -99,6 +96,18 @@ Status SaveTokenizerFile(const std::string& folder, std::string_view name, std::
     return InvalidArgument(fmt::format("{}: there is already a {}, another tokenizer; remove it first", folder, found));
   }
   return WriteFileAtomically((fs::path(folder) / name).string(), content);
+}
+
+Status CopyCompanionFiles(const std::string& from, const std::string& to) {
+  std::error_code error;
+  if (fs::equivalent(from, to, error)) return OkStatus();
+  for (const std::string_view name : kCompanionFiles) {
+    const fs::path path = fs::path(from) / name;
+    if (!Exists(path)) continue;
+    TC_ASSIGN_OR_RETURN(const std::string content, ReadWholeFile(path.string(), kMaxCompanionBytes));
+    TC_RETURN_IF_ERROR(WriteFileAtomically((fs::path(to) / name).string(), content));
+  }
+  return OkStatus();
 }
 
 }  // namespace tokenizer

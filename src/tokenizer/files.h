@@ -24,6 +24,14 @@ struct FilePair {
 };
 inline constexpr std::array<FilePair, 2> kFilePairs = {{{"encoder.json", "vocab.bpe"}, {"vocab.json", "merges.txt"}}};
 
+// What other programs keep beside a tokenizer, which we do not need: tokens by their roles, the template of a chat, how to
+// sample.
+inline constexpr auto kCompanionFiles =
+    std::to_array<std::string_view>({kTokenizerConfigJson, "special_tokens_map.json", "added_tokens.json",
+                                     "chat_template.jinja", "generation_config.json"});
+// Copies those of them that `from` has, if it is a folder, and is another one.
+Status CopyCompanionFiles(const std::string& from, const std::string& to);
+
 // The file of this folder that LoadTokenizer would read first, or "".
 std::string_view TokenizerFileIn(const std::string& folder);
 

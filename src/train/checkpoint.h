@@ -8,14 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "core/model_files.h"
 #include "train/model.h"
 #include "train/parameters.h"
 
 namespace tensorcache::train {
-
-inline constexpr char kConfigFile[] = "config.json";
-inline constexpr char kModelFile[] = "model.safetensors";
-inline constexpr char kTrainStateFile[] = "train_state.safetensors";
 
 std::string PathIn(const std::string& folder, const char* file);
 

@@ -6,19 +6,18 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 
 #include "core/config.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "tokenizer/files.h"
 #include "train/device.h"
 #include "train/metrics_log.h"
 
 namespace tensorcache::train {
 namespace {
 
-namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kRunConfigFile[] = "train.json";
@@ -76,11 +75,11 @@ Status CheckSameRun(const TrainConfig& config, const TrainState& state, const st
 
 // A run writes its state before its model: a model without a state is somebody else's.
 Status CheckFreshFolder(const std::string& folder) {
-  if (fs::exists(PathIn(folder, kTrainStateFile))) {
+  if (Exists(PathIn(folder, kTrainStateFile))) {
     return InvalidArgument(fmt::format(
         "{}: holds a training run already; add --resume to go on with it, or choose another folder", folder));
   }
-  if (fs::exists(PathIn(folder, kModelFile))) {
+  if (Exists(PathIn(folder, kModelFile))) {
     return InvalidArgument(
         fmt::format("{}: holds a model already, which training would replace; choose another folder", folder));
   }
@@ -181,7 +180,10 @@ Result<bool> Run::StopWanted() {
 
 Status Run::SaveFolder(const std::string& folder) {
   TC_RETURN_IF_ERROR(MakeFolder(folder));
-  if (tokenizer_ != nullptr) TC_RETURN_IF_ERROR(tokenizer_->Save(folder));
+  if (tokenizer_ != nullptr) {
+    TC_RETURN_IF_ERROR(tokenizer_->Save(folder));
+    TC_RETURN_IF_ERROR(tokenizer::CopyCompanionFiles(config_.data.text.tokenizer, folder));
+  }
   return SaveModel(trainer_->model(), folder);
 }
 
@@ -266,7 +268,7 @@ Result<RunResult> RunTraining(const TrainConfig& config, const RunOptions& optio
 
 Status ReadRunConfig(const std::string& folder, TrainConfig* config) {
   const std::string path = PathIn(folder, kRunConfigFile);
-  if (!fs::exists(path)) {
+  if (!Exists(path)) {
     return NotFound(
         fmt::format("{}: there is no training to resume in this folder ({} is missing)", folder, kRunConfigFile));
   }
