@@ -2,17 +2,9 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "core/config.h"
@@ -24,17 +16,9 @@
 #include "tensorcache/config.h"
 #include "tensorcache/tokenizer.h"
 #include "testing/temp_folder.h"
+#include "tests/process_testing.h"
 
 namespace tensorcache {
-
-namespace fs = std::filesystem;
-using Args = std::vector<std::string>;
-
-inline std::string ReadAll(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
 
 // Weights that a model asks for, made up when it does, and kept to be written to a file.
 class MadeUpWeights : public runtime::WeightSource {
@@ -99,72 +83,6 @@ struct Outcome {
   std::string err;
 };
 
-// A running program; killed when the test is done with it.
-class Process {
- public:
-  Process(Args args, const fs::path& folder) : out_(folder / "stdout"), err_(folder / "stderr") {
-    EXPECT_EQ(pipe(pipe_), 0);
-    fs::remove(out_);
-    fs::remove(err_);
-    pid_ = fork();
-    if (pid_ != 0) {
-      close(pipe_[0]);
-      return;
-    }
-    dup2(pipe_[0], STDIN_FILENO);
-    close(pipe_[1]);
-    if (std::freopen(out_.c_str(), "w", stdout) == nullptr || std::freopen(err_.c_str(), "w", stderr) == nullptr) {
-      _exit(127);
-    }
-    setenv("LC_ALL", "C", 1);
-    setenv("XDG_CACHE_HOME", (folder / "cache").c_str(), 1);
-    args.insert(args.begin(), TENSORCACHE_PROGRAM_PATH);
-    std::vector<char*> argv;
-    for (std::string& arg : args) argv.push_back(arg.data());
-    argv.push_back(nullptr);
-    execv(argv[0], argv.data());
-    _exit(127);
-  }
-  ~Process() {
-    if (done_) return;
-    Signal(SIGKILL);
-    Wait();
-  }
-
-  void Type(const std::string& text) const { EXPECT_EQ(write(pipe_[1], text.data(), text.size()), std::ssize(text)); }
-  void CloseInput() {
-    if (pipe_[1] >= 0) close(pipe_[1]);
-    pipe_[1] = -1;
-  }
-  void Signal(int number) const { kill(pid_, number); }
-  // Exit status; 128 + the signal that ended it.
-  int Wait() {
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    CloseInput();
-    done_ = true;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-  std::string Out() const { return ReadAll(out_); }
-  std::string Err() const { return ReadAll(err_); }
-
- private:
-  fs::path out_, err_;
-  int pipe_[2] = {-1, -1};
-  pid_t pid_ = 0;
-  bool done_ = false;
-};
-
-template <class F>
-bool WaitUntil(F happened) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-  while (std::chrono::steady_clock::now() < deadline) {
-    if (happened()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return false;
-}
-
 class RunTest : public ::testing::Test {
  protected:
   // A checkpoint folder with random weights and, if given, a tokenizer.
@@ -210,10 +128,5 @@ class RunTest : public ::testing::Test {
   const testing::TempFolder temp_;
   int64_t parameters_ = 0;  // of the last model that was made
 };
-
-inline Args With(Args args, const Args& more) {
-  args.insert(args.end(), more.begin(), more.end());
-  return args;
-}
 
 }  // namespace tensorcache
