@@ -1,20 +1,25 @@
 #!/usr/bin/env python3
 """Stories that ask for something told long before: data that a window of recent tokens cannot predict.
 
-    scripts/fact_stories.py FOLDER [--count N] [--sentences N] [--seed N]
+    scripts/fact_stories.py FOLDER [--count N] [--questions N] [--between N] [--seed N]
 
-Each file begins with two facts (a child's name, what the child has and its colour), goes on with sentences about others, and
-asks for the facts again in the end: "The child is called Anna. The toy is a red boat." The words are those of books for
-small children. `tensorcache eval --only-after "The child is called"` scores the answers alone.
+Each file begins with six facts ("The child is called Anna. The toy is a boat. ..."), goes on with sentences about others, and
+every now and then says one of the facts again, in the same words: each once before any comes twice. The words are those of
+books for small children. `tensorcache eval --only-after "The child is called"` scores what the model says of the child alone.
 """
 
 import argparse
 import pathlib
 import random
 
-NAMES = "Anna Ben Lily Tom Mia Sam Sue Max Lucy Jack Amy Bob Sara Tim Ella Leo".split()
-COLOURS = "red blue green yellow pink black white brown".split()
-TOYS = "ball boat car doll kite book hat bear".split()
+FACTS = {
+    "The child is called {}.": "Anna Ben Lily Tom Mia Sam Sue Max Lucy Jack Amy Bob Sara Tim Ella Leo".split(),
+    "The toy is a {}.": "ball boat car doll kite book hat bear truck cup".split(),
+    "The colour is {}.": "red blue green yellow pink black white brown purple".split(),
+    "The pet is a {}.": "cat dog bird frog fish duck rabbit mouse bunny pig".split(),
+    "The house is near the {}.": "park farm beach garden forest lake hill school store".split(),
+    "The best food is {}.": "cake soup milk bread candy pie fruit rice pizza".split(),
+}
 OTHERS = ["the cat", "the dog", "the bird", "the old man", "the frog", "the king", "the duck", "the rabbit"]
 PLACES = ["the park", "the forest", "the beach", "the garden", "the shop", "the farm", "the river", "the house"]
 THINGS = ["a big tree", "a small fish", "a long rope", "a shiny stone", "some cake", "a little bug", "an apple", "a bag"]
@@ -42,25 +47,29 @@ def sentence(rng):
         thing=rng.choice(THINGS), feeling=rng.choice(FEELINGS))
 
 
-def story(rng, sentences):
-    name, colour, toy = rng.choice(NAMES), rng.choice(COLOURS), rng.choice(TOYS)
-    facts = f"Once upon a time, there was a child named {name}. {name} had a {colour} {toy}."
-    middle = " ".join(sentence(rng) for _ in range(rng.randint(sentences // 2, sentences)))
-    answers = f"Do you remember? The child is called {name}. The toy is a {colour} {toy}."
-    return f"{facts} {middle} {answers}\n"
+def story(rng, questions, between):
+    facts = [fact.format(rng.choice(words)) for fact, words in FACTS.items()]
+    parts = ["Once upon a time, there was a child.", *facts]
+    for i in range(questions):
+        if i % len(facts) == 0:
+            order = rng.sample(facts, len(facts))
+        parts += [sentence(rng) for _ in range(rng.randint(between, between * 2))]
+        parts.append(order[i % len(facts)])
+    return " ".join(parts) + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--count", type=int, default=2000, help="files")
-    parser.add_argument("--sentences", type=int, default=40, help="at most, between facts and answers; at least half")
+    parser.add_argument("--questions", type=int, default=12, help="facts that come again")
+    parser.add_argument("--between", type=int, default=5, help="sentences between two of them, at least; at most twice that")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(arguments.seed)
     for i in range(arguments.count):
-        (arguments.folder / f"{i:06}.txt").write_text(story(rng, arguments.sentences), encoding="utf-8")
+        (arguments.folder / f"{i:06}.txt").write_text(story(rng, arguments.questions, arguments.between), encoding="utf-8")
 
 
 if __name__ == "__main__":

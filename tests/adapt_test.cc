@@ -3,7 +3,9 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
+#include "testing/port.h"
 #include "tests/run_testing.h"
 
 namespace tensorcache {
@@ -82,6 +84,73 @@ TEST_F(AdaptTest, EveryKindTrainsAndResumesToTheLastBit) {
     }
     EXPECT_EQ(ModelBytes(parts), ModelBytes(whole)) << i;
   }
+}
+
+// The losses of a run's steps and evaluations.
+std::vector<double> Losses(const std::string& run) {
+  std::vector<double> losses;
+  std::ifstream file(run + "/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) losses.push_back(nlohmann::json::parse(line)["loss"]);
+  return losses;
+}
+
+TEST_F(AdaptTest, ModelsOfOtherFamiliesGetAMemory) {
+  ModelConfig gpt2 = TinyConfig();
+  gpt2.norm = NormKind::kLayerNorm;
+  gpt2.hidden_act = Activation::kGeluTanh;
+  gpt2.gated_mlp = false;
+  gpt2.attention_bias = gpt2.output_bias = gpt2.mlp_bias = true;
+  gpt2.position_embedding = PositionKind::kLearned;
+  gpt2.tie_word_embeddings = true;
+  gpt2.cache = {.method = CacheMethod::kFull};
+  ModelConfig mistral = TinyConfig();
+  mistral.num_key_value_heads = 1;
+  mistral.cache = {.method = CacheMethod::kWindow, .window = 8};
+  ModelConfig llama3 = TinyConfig();
+  llama3.rope_scaling = {.rope_type = RopeScalingKind::kLlama3, .factor = 8, .original_max_position_embeddings = 16};
+  llama3.cache = {.method = CacheMethod::kFull};
+  const std::pair<const char*, ModelConfig> families[] = {{"gpt2", gpt2}, {"mistral", mistral}, {"llama3", llama3}};
+  for (const auto& [name, config] : families) {
+    SCOPED_TRACE(name);
+    model_ = MakeModel(name, config, MakeByteTokenizer().get());
+    const std::string out = std::string("adapted-") + name;
+    const Outcome outcome =
+        Run(Adapt(out, {"--train", "memory+attention", "--learning-rate", "1e-2", "--set", "train.steps=30"}));
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    const std::vector<double> losses = Losses(temp_.Path(out));
+    EXPECT_LT(losses.back(), losses.front() - 0.3);
+    const Outcome streamed =
+        Run({"eval", "--model", temp_.Path(out), "--data", temp_.Path("text.txt"), "--context", "63"});
+    EXPECT_EQ(streamed.status, 0) << streamed.err;
+  }
+}
+
+TEST_F(AdaptTest, TwoProcessesLearnWhatOneLearns) {
+  const Args what = {"--train", "lora", "--distill", "0.5"};
+  const Outcome alone = Run(Adapt("one", what));
+  ASSERT_EQ(alone.status, 0) << alone.err;
+  const std::string port = std::to_string(testing::FreePort());
+  const auto start = [&](const std::string& rank) {
+    return Process(Adapt("two", what), temp_.path(), "rank" + rank,
+                   {.environment = {"RANK=" + rank, "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + port}});
+  };
+  Process first = start("0"), second = start("1");
+  ASSERT_EQ(first.Wait(), 0) << first.Err();
+  ASSERT_EQ(second.Wait(), 0) << second.Err();
+  const std::vector<double> one = Losses(temp_.Path("one")), two = Losses(temp_.Path("two"));
+  ASSERT_EQ(one.size(), two.size());
+  for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], 1e-5) << i;
+}
+
+TEST_F(AdaptTest, ActivationsMayBeBfloat16) {
+  const Args what = {"--train", "lora", "--distill", "0.5"};
+  ASSERT_EQ(Run(Adapt("float32", what)).status, 0);
+  const Outcome outcome = Run(Adapt("bfloat16", With(what, {"--dtype", "bfloat16"})));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const std::vector<double> exact = Losses(temp_.Path("float32")), rounded = Losses(temp_.Path("bfloat16"));
+  ASSERT_EQ(exact.size(), rounded.size());
+  for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(exact[i], rounded[i], 0.02 * exact[i]) << i;
+  EXPECT_NE(exact, rounded);
 }
 
 TEST_F(AdaptTest, GoesOnAfterTheModelItStartedFromHasMoved) {
