@@ -45,11 +45,14 @@ TEST_F(ReproduceTest, RulesTrainsThreeModelsAndWritesTheTable) {
   EXPECT_EQ(result.runs[0].steps, 3);
   EXPECT_EQ(CountFolders(Out() + "/runs"), 3u);
 
-  // The outer rule's run is that of Tensor Cache in the OOD table: two more are enough.
+  EXPECT_EQ(result.made.seeds, std::vector<uint64_t>{1337});
+  EXPECT_NE(result.setup.find("Changed in every run: train.steps=3, train.batch_size=2"), std::string::npos);
+
+  // The outer rule's run is that of Tensor Cache in the OOD table: three more are enough.
   const Outcome ood = Run(Small("ood"));
   ASSERT_EQ(ood.status, 0) << ood.err;
-  EXPECT_NE(ood.out.find("2 models to train"), std::string::npos) << ood.out;
-  EXPECT_EQ(CountFolders(Out() + "/runs"), 5u);
+  EXPECT_NE(ood.out.find("3 models to train"), std::string::npos) << ood.out;
+  EXPECT_EQ(CountFolders(Out() + "/runs"), 6u);
   EXPECT_EQ(Read("ood").tables.size(), 3u);
 }
 
@@ -107,7 +110,26 @@ TEST_F(ReproduceTest, NovelsComparesMethodsOnTheSamePlaces) {
   for (const auto& row : result.tables[1].rows) {
     for (const auto& cell : row.cells) EXPECT_TRUE(cell.std.has_value());
   }
+  EXPECT_EQ(result.tables[1].columns.size(), 4u);
+  EXPECT_EQ(result.tables[2].id, "variants");
+  ASSERT_EQ(result.tables[2].rows.size(), 3u);
+  EXPECT_EQ(result.tables[2].rows[1].label, "Tensor Cache, carried state, Window KV, carried state");
   EXPECT_EQ(result.figures[0].series.size(), 7u);
+
+  // Nothing is left to do, from wherever the same texts are read; others are others.
+  fs::rename(temp_.Path("data"), temp_.Path("moved"));
+  const Outcome same = Run(Small("novels", {"--data", temp_.Path("moved")}));
+  ASSERT_EQ(same.status, 0) << same.err;
+  EXPECT_EQ(same.out.find("models to train"), std::string::npos) << same.out;
+  temp_.Put("moved/novels/valid/b.txt", "One more novel.\n");
+  Process other(Small("novels", {"--data", temp_.Path("moved")}), temp_.path());
+  EXPECT_TRUE(WaitUntil([&] { return other.Out().find("7 models to train") != std::string::npos; })) << other.Err();
+}
+
+TEST_F(ReproduceTest, WhatTellsRunsApartIsNotChanged) {
+  ExpectMistake(Small("rules", {"--set", "train.seed=3"}), "give --seeds");
+  ExpectMistake(Small("recall", {"--set", "cache.method=window"}), "choose them themselves");
+  ExpectMistake(Small("rules", {"--seeds", "1,2,1"}), "--seeds has 1 twice");
 }
 
 TEST_F(ReproduceTest, AnUnknownKeyIsNamed) {

@@ -1,6 +1,7 @@
 // tensorcache reproduce: the paper's tables and figures, made here.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <filesystem>
@@ -57,7 +58,8 @@ void AddOptions(CLI::App& app, ReproduceArguments& arguments) {
   app.add_option("NAME", arguments.name, "Which experiment; see below")->type_name("");
   app.add_flag("--full", arguments.full, "The paper's budget, or as much of it as CPUs do in hours (the default)");
   app.add_flag("--quick", arguments.quick, "A small budget: `reproduce all --quick` takes twenty minutes on two cores");
-  app.add_option("--seeds", arguments.seeds, "Seeds of training, e.g. 1,2,3; default: the experiment's own")
+  app.add_option("--seeds", arguments.seeds,
+                 "Seeds of training, e.g. 1,2,3; default: the experiment's own. Those on text take the first alone")
       ->type_name("N,N,...");
   app.add_option("--set", arguments.changes,
                  "Change a key of every training run's config, e.g. train.steps=500; may be repeated")
@@ -91,10 +93,24 @@ Result<std::vector<uint64_t>> ParseSeeds(const std::string& text) {
       return InvalidArgument(
           fmt::format("--seeds is {}; give whole numbers with commas between, such as 1,2,3", Quoted(text)));
     }
+    if (std::ranges::find(seeds, seed) != seeds.end()) {
+      return InvalidArgument(fmt::format("--seeds has {} twice; a second run of it would be the same", seed));
+    }
     seeds.push_back(seed);
     at = last ? end : stop + 1;
   }
   return seeds;
+}
+
+// What tells the runs of an experiment apart cannot be changed in all of them.
+Status CheckChanges(const std::vector<std::string>& changes) {
+  for (const std::string& change : changes) {
+    if (change.starts_with("train.seed=")) return InvalidArgument("--set train.seed: give --seeds instead");
+    if (change.starts_with("cache.method=")) {
+      return InvalidArgument("--set cache.method: the experiments compare methods, and choose them themselves");
+    }
+  }
+  return OkStatus();
 }
 
 // FLOPs a second that training reaches with all jobs together, about: half of what sgemm does.
@@ -121,11 +137,13 @@ class Reproduction {
   Status Announce(const std::vector<const Experiment*>& chosen);
   Status RunOne(const Experiment& experiment);
   Status Train(const std::vector<TrainJob>& jobs);
+  Result<std::vector<TrainJob>> PlanOf(const Experiment& experiment) const;
   // The command line that makes it, but for folders.
   std::string CommandOf(const Experiment& experiment) const;
-  // A result that is there and was made as this one would be.
-  std::optional<ExperimentResult> Known(const Experiment& experiment) const;
-  void Sign(const Experiment& experiment, double seconds, ExperimentResult* result) const;
+  // A result that is there and was made as this one would be, of the same texts.
+  std::optional<ExperimentResult> Known(const Experiment& experiment, const std::vector<TrainJob>& jobs) const;
+  void Sign(const Experiment& experiment, const std::vector<TrainJob>& jobs, double seconds,
+            ExperimentResult* result) const;
   std::string ResultPath(const Experiment& experiment) const {
     return fmt::format("{}/{}.json", arguments_.out, experiment.name);
   }
@@ -137,10 +155,18 @@ class Reproduction {
   std::string json_;  // of the last experiment
 };
 
-std::optional<ExperimentResult> Reproduction::Known(const Experiment& experiment) const {
+std::string DataOf(const std::vector<TrainJob>& jobs) { return jobs.empty() ? "" : jobs[0].data; }
+
+Result<std::vector<TrainJob>> Reproduction::PlanOf(const Experiment& experiment) const {
+  if (experiment.plan == nullptr) return std::vector<TrainJob>{};
+  return experiment.plan(options_);
+}
+
+std::optional<ExperimentResult> Reproduction::Known(const Experiment& experiment,
+                                                    const std::vector<TrainJob>& jobs) const {
   if (arguments_.again) return {};
   Result<ExperimentResult> result = experiments::ReadResult(ResultPath(experiment));
-  if (!result.ok() || result->made.command != CommandOf(experiment)) return {};
+  if (!result.ok() || result->made.command != CommandOf(experiment) || result->made.data != DataOf(jobs)) return {};
   return std::move(*result);
 }
 
@@ -156,9 +182,10 @@ std::string Reproduction::CommandOf(const Experiment& experiment) const {
 Status Reproduction::Announce(const std::vector<const Experiment*>& chosen) {
   std::vector<TrainJob> jobs;
   for (const Experiment* experiment : chosen) {
-    if (experiment->plan == nullptr || Known(*experiment)) continue;
-    TC_ASSIGN_OR_RETURN(const std::vector<TrainJob> more, experiment->plan(options_));
-    jobs.insert(jobs.end(), more.begin(), more.end());
+    const Result<std::vector<TrainJob>> more = PlanOf(*experiment);
+    if (!more.ok() && chosen.size() > 1) continue;  // it says why in its turn
+    TC_RETURN_IF_ERROR(more.status());
+    if (!Known(*experiment, *more)) jobs.insert(jobs.end(), more->begin(), more->end());
   }
   const std::vector<TrainJob> missing = lab_->Missing(jobs);
   if (missing.empty()) return OkStatus();
@@ -181,21 +208,29 @@ Status Reproduction::Train(const std::vector<TrainJob>& jobs) {
   return status;
 }
 
-void Reproduction::Sign(const Experiment& experiment, double seconds, ExperimentResult* result) const {
+void Reproduction::Sign(const Experiment& experiment, const std::vector<TrainJob>& jobs, double seconds,
+                        ExperimentResult* result) const {
+  for (size_t i = 0; i < options_.changes.size(); ++i) {
+    result->setup += (i == 0 ? " Changed in every run: " : ", ") + options_.changes[i];
+  }
+  if (options_.quick()) result->setup = "Quick budget, for a first look. " + result->setup;
   result->made = MadeHere(CommandOf(experiment));
   result->made.budget = NameOf(options_.budget);
+  result->made.data = DataOf(jobs);
   result->made.seeds = options_.seeds;
+  for (const TrainJob& job : jobs) {
+    std::vector<uint64_t>& seeds = result->made.seeds;
+    if (std::ranges::find(seeds, job.config.train.seed) == seeds.end()) seeds.push_back(job.config.train.seed);
+  }
   result->made.seconds = seconds;
   for (const experiments::RunRecord& run : result->runs) result->made.seconds += run.seconds;
 }
 
 Status Reproduction::RunOne(const Experiment& experiment) {
-  std::optional<ExperimentResult> result = Known(experiment);
+  TC_ASSIGN_OR_RETURN(const std::vector<TrainJob> jobs, PlanOf(experiment));
+  std::optional<ExperimentResult> result = Known(experiment, jobs);
   if (!result) {
-    if (experiment.plan != nullptr) {
-      TC_ASSIGN_OR_RETURN(const std::vector<TrainJob> jobs, experiment.plan(options_));
-      TC_RETURN_IF_ERROR(Train(jobs));
-    }
+    TC_RETURN_IF_ERROR(Train(jobs));
     const auto start = Clock::now();
     Progress progress;
     const experiments::MeasureContext context{
@@ -204,7 +239,7 @@ Status Reproduction::RunOne(const Experiment& experiment) {
         }};
     TC_ASSIGN_OR_RETURN(result, experiment.measure(context));
     progress.Clear();
-    Sign(experiment, Seconds(start), &*result);
+    Sign(experiment, jobs, Seconds(start), &*result);
     TC_RETURN_IF_ERROR(experiments::ValidateResult(*result));
     TC_RETURN_IF_ERROR(WriteOutput(ResultPath(experiment), experiments::ResultToJson(*result)));
   }
@@ -230,6 +265,7 @@ Status Reproduction::Run(const std::vector<const Experiment*>& chosen) {
   Status failure;
   int failures = 0;
   for (const Experiment* experiment : chosen) {
+    if (*stop) return IoError("stopped; what was made is kept, and the same command goes on from there");
     const Status status = RunOne(*experiment);
     if (status.ok()) continue;
     if (chosen.size() == 1 || *stop) return status;
@@ -265,6 +301,7 @@ Status RunReproduce(const CommandLine& line) {
     chosen.push_back(experiment);
   }
   TC_RETURN_IF_ERROR(CheckOutputPath(arguments.json));
+  TC_RETURN_IF_ERROR(CheckChanges(arguments.changes));
   TC_ASSIGN_OR_RETURN(const std::vector<uint64_t> seeds, ParseSeeds(arguments.seeds));
   const ExperimentOptions options{.budget = arguments.quick ? experiments::Budget::kQuick : experiments::Budget::kFull,
                                   .seeds = seeds,

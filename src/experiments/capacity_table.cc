@@ -60,7 +60,7 @@ Result<ExperimentResult> MeasureCapacityTable(const MeasureContext& context) {
       context.Tell(static_cast<double>(r) / 3, fmt::format("D = {}", dim));
       const CapacityRow measured = MeasureCapacityRow(dim, kCapacityRegimes[r], seeds);
       Cell cell = Measured(measured.mean);
-      cell.std = measured.std;
+      if (seeds.size() > 1) cell.std = measured.std;
       cell.n = std::ssize(seeds);
       row.cells.push_back(Beside(cell, measured.paper_mean, measured.paper_std));
       row.cells.push_back(Measured(ExpectedCapacity(dim, kCapacityRegimes[r])));

@@ -36,7 +36,9 @@ constexpr auto kReportEvery = std::chrono::seconds(1);
 std::string ConfigText(const train::TrainConfig& config) { return ToJson(config).dump(1) + "\n"; }
 
 // "cache.window=12\n...": what is not as it is by default, so that an option which is added later leaves old runs theirs.
-std::string ChangedKeys(const train::TrainConfig& config) {
+// Texts count by what is in them.
+std::string ChangedKeys(train::TrainConfig config, const std::string& data) {
+  if (!data.empty()) config.data.text.path = config.data.text.valid_path = config.data.text.tokenizer = data;
   const std::vector<ConfigKey> usual = ConfigKeys(train::TrainConfig{}), keys = ConfigKeys(config);
   std::string text;
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -155,6 +157,7 @@ double TrainingWork(const train::TrainConfig& config) {
 
 struct Lab::Running {
   TrainJob job;
+  int64_t first_step;  // the last step of an earlier process, which this one goes on from
   ChildProcess process;
 };
 
@@ -175,7 +178,7 @@ Result<std::unique_ptr<Lab>> Lab::Open(const LabOptions& options) {
 Lab::~Lab() { close(lock_); }
 
 std::string Lab::FolderOf(const TrainJob& job) const {
-  std::string text = ChangedKeys(job.config);
+  std::string text = ChangedKeys(job.config, job.data);
   if (job.from != nullptr) text += "from " + fs::path(FolderOf(*job.from)).filename().string();
   Crc64 checksum;
   checksum.Add(std::as_bytes(std::span(text)));
@@ -217,10 +220,11 @@ Result<Lab::Running> Lab::Start(const TrainJob& job) const {
                                         "--out",          folder,  "--threads", std::to_string(options_.threads)};
   if (job.from != nullptr) arguments.insert(arguments.end(), {"--set", "train.init=" + FolderOf(*job.from)});
   if (fs::exists(folder + "/train_state.safetensors")) arguments.push_back("--resume");
+  const std::optional<Json> last = LastRecord(folder);
   TC_ASSIGN_OR_RETURN(
       ChildProcess process,
       ChildProcess::Start({.arguments = std::move(arguments), .log = folder + "/log.txt", .environment = {}}));
-  return Running{job, std::move(process)};
+  return Running{job, last ? (*last)["step"].get<int64_t>() : 0, std::move(process)};
 }
 
 Status Lab::Finish(const Running& running, int64_t peak_bytes) const {
@@ -233,7 +237,8 @@ Status Lab::Finish(const Running& running, int64_t peak_bytes) const {
     return IoError(fmt::format("{} ended after {} of {} steps; the same command goes on from there", running.job.name,
                                run.record.steps, train.steps));
   }
-  run.peak_bytes = peak_bytes;
+  // A process that only found everything done has not had what training needs.
+  run.peak_bytes = run.record.steps > running.first_step ? peak_bytes : 0;
   return WriteFileAtomically(folder + "/" + kDoneFile, ToJson(run).dump(1) + "\n");
 }
 

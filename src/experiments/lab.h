@@ -28,6 +28,7 @@ struct TrainJob {
   std::string name;     // "recall-gap24-window-1337": for people
   std::string changes;  // what the config changes in its preset, for people: "cache.method=window train.seed=2027"
   train::TrainConfig config;
+  std::string data;                      // what tells its texts from others, wherever they are; empty: there are none
   std::shared_ptr<const TrainJob> from;  // the run whose model it starts from; null: random parameters
 };
 
@@ -64,9 +65,9 @@ struct Evaluation {
 struct TrainedRun {
   std::string folder;  // a checkpoint: Model::Load reads it
   RunRecord record;
-  double seconds_per_step = 0;  // CPU time by threads, the median: other programs on the machine change it little
+  double seconds_per_step = 0;  // CPU time by threads, the median
   int64_t threads = 0;          // it was trained with
-  int64_t peak_bytes = 0;       // resident memory of the training process
+  int64_t peak_bytes = 0;       // resident memory of the training process; 0: it trained in an earlier one
   std::vector<Evaluation> evaluations;
   std::vector<LearnedLayer> layers;  // empty for methods without a gated memory
 

@@ -175,6 +175,31 @@ TEST_F(LabTest, ARunThatStartsFromAnotherWaitsForIt) {
   EXPECT_EQ((*lab)->Missing(std::vector<TrainJob>{Job(2)}).size(), 1u);
 }
 
+TEST_F(LabTest, TextsCountByWhatIsInThem) {
+  TrainJob job = Job(1);
+  job.config.data.text = {.path = "/here/text", .tokenizer = "/here/tokenizer"};
+  job.data = "checksum";
+  TrainJob moved = job;
+  moved.config.data.text = {.path = "there/text", .tokenizer = "there/tokenizer"};
+  TrainJob changed = job;
+  changed.data = "another checksum";
+  auto lab = Lab::Open(Options());
+  ASSERT_TRUE((*lab)->Train(std::vector<TrainJob>{job}).ok());
+  EXPECT_TRUE((*lab)->Missing(std::vector<TrainJob>{moved}).empty());
+  EXPECT_EQ((*lab)->Missing(std::vector<TrainJob>{changed}).size(), 1u);
+}
+
+TEST_F(LabTest, AProcessThatTrainedNothingSaysNothingOfMemory) {
+  auto lab = Lab::Open(Options());
+  const std::vector<TrainJob> jobs = {Job(1)};
+  ASSERT_TRUE((*lab)->Train(jobs).ok());
+  const std::string folder = (*lab)->Find(Job(1))->folder;
+  fs::remove(folder + "/done.json");  // as if this program had died just before
+  std::ofstream(folder + "/train_state.safetensors") << "x";
+  ASSERT_TRUE((*lab)->Train(jobs).ok());
+  EXPECT_EQ((*lab)->Find(Job(1))->peak_bytes, 0);
+}
+
 TEST_F(LabTest, OneProgramAtATimeWorksInAFolder) {
   auto lab = Lab::Open(Options());
   ASSERT_TRUE(lab.ok());

@@ -17,9 +17,19 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kVocabulary = 2048;
 
+// NLL by method (kAllMethods) and context, 1 to 32 times the trained length: of OpenWebText, and of single seeds.
+const std::vector<std::vector<std::pair<double, double>>> kPublished = {
+    {{4.05, 0}, {4.46, 0}, {4.49, 0}, {5.13, 0}, {5.40, 0}, {6.00, 0}},
+    {{4.16, 0}, {3.98, 0}, {4.86, 0}, {4.78, 0}, {5.08, 0}, {5.44, 0}},
+    {{4.11, 0}, {4.66, 0}, {4.74, 0}, {4.85, 0}, {5.35, 0}, {5.65, 0}},
+    {{4.14, 0}, {4.05, 0}, {4.49, 0}, {4.57, 0}, {5.01, 0}, {5.42, 0}},
+    {{3.93, 0}, {4.00, 0}, {4.14, 0}, {4.29, 0}, {4.55, 0}, {5.14, 0}},
+};
+
 // Learned from the training novels once, and kept with the runs.
 Result<std::string> NovelTokenizer(const ExperimentOptions& options, const std::string& texts) {
-  const std::string folder = fmt::format("{}/tokenizers/novels-{}", options.work, kVocabulary);
+  TC_ASSIGN_OR_RETURN(const std::string checksum, DataChecksum({texts}));
+  const std::string folder = fmt::format("{}/tokenizers/novels-{}-{}", options.work, kVocabulary, checksum);
   if (fs::exists(folder + "/tokenizer.json")) return folder;
   TC_ASSIGN_OR_RETURN(const std::vector<data::TextFile> files, data::ListTextFiles(texts));
   std::vector<std::string> contents;
@@ -38,9 +48,11 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
   TextStudy study{.name = "novels",
                   .changes = options.changes,
                   .ours = 4,
-                  .rivals = 4,
+                  .methods = 5,
                   .contexts = {256, 512, 1024, 2048, 4096, 8192},
-                  .starts = 24};
+                  .starts = 24,
+                  .published = kPublished,
+                  .published_same_text = false};
   const std::string train = options.data + "/novels/train", valid = options.data + "/novels/valid";
   for (const std::string& folder : {train, valid}) {
     if (!fs::is_directory(folder)) {
@@ -80,14 +92,19 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
     study.starts = 4;
     study.contexts.resize(4);
   }
+  for (const std::string& change : options.changes) TC_RETURN_IF_ERROR(ApplyOverride(change, &config));
+  TC_ASSIGN_OR_RETURN(study.data, DataChecksum({train, valid}));
   study.least_context_for_claim = 4 * config.model.max_position_embeddings;
   study.arms = FiveTextArms();
-  for (const size_t arm : {size_t{4}, size_t{1}}) {
-    TextArm carried = study.arms[arm];
-    carried.label += ", carried state";
-    carried.changes.push_back("train.carry_state=true");
-    study.arms.push_back(std::move(carried));
-  }
+  const auto carried = [&](size_t arm, std::vector<size_t> against) {
+    TextArm variant = study.arms[arm];
+    variant.label += ", carried state";
+    variant.changes.push_back("train.carry_state=true");
+    variant.against = std::move(against);
+    study.arms.push_back(std::move(variant));
+  };
+  carried(4, {4, 6});
+  carried(1, {1});
   return study;
 }
 
@@ -95,23 +112,24 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
 
 Plan PlanNovels(const ExperimentOptions& options) {
   TC_ASSIGN_OR_RETURN(const TextStudy study, NovelStudy(options));
-  return PlanTextStudy(study, OneSeed(options));
+  return PlanTextStudy(study, OneSeed(options)[0]);
 }
 
 Result<ExperimentResult> MeasureNovels(const MeasureContext& context) {
   TC_ASSIGN_OR_RETURN(const TextStudy study, NovelStudy(context.options));
   const ModelConfig& model = study.config.model;
-  ExperimentResult result{.experiment = "novels",
-                          .title = "Long-context quality: novels",
-                          .paper = "Section 4.4, Table 2 (a), scaled down",
-                          .setup = fmt::format("The paper's table is of 130M parameters on OpenWebText. Here: {} "
-                                               "layers of width {}, window {}, blocks of {} "
-                                               "tokens, {} steps of {} blocks on 75 English novels; six others are "
-                                               "held out. A vocabulary of {} tokens learned "
-                                               "from the novels. {}",
-                                               model.num_hidden_layers, model.hidden_size, model.cache.window,
-                                               model.max_position_embeddings, study.config.train.steps,
-                                               study.config.train.batch_size, kVocabulary, TextMemoryNote())};
+  TC_ASSIGN_OR_RETURN(const auto novels, data::ListTextFiles(study.config.data.text.path));
+  TC_ASSIGN_OR_RETURN(const auto others, data::ListTextFiles(study.config.data.text.valid_path));
+  ExperimentResult result{
+      .experiment = "novels",
+      .title = "Long-context quality: novels",
+      .paper = "Section 4.4, Table 2 (a), scaled down",
+      .setup = fmt::format("The paper's table is of 130M parameters on OpenWebText, window 512 of blocks of 1024. "
+                           "Here: {} layers of width {}, window {}, blocks of {} tokens, {} steps of {} blocks on {} "
+                           "novels; {} others are held out. A vocabulary of {} tokens learned from the novels. {}",
+                           model.num_hidden_layers, model.hidden_size, model.cache.window,
+                           model.max_position_embeddings, study.config.train.steps, study.config.train.batch_size,
+                           novels.size(), others.size(), kVocabulary, TextMemoryNote())};
   TC_RETURN_IF_ERROR(MeasureTextStudy(context, study, OneSeed(context.options)[0], &result));
   return result;
 }

@@ -96,13 +96,18 @@ Result<double> StateBytesOf(const MeasureContext& context, const RecallRun& run,
   return static_cast<double>(bytes);
 }
 
-std::string RecallSetup(const ExperimentOptions& options) {
+std::string SeedsNote(const std::vector<uint64_t>& seeds) {
+  if (seeds.size() == 1) return "One seed of training.";
+  return fmt::format("± is the standard deviation over {} seeds of training.", seeds.size());
+}
+
+std::string RecallSetup(const ExperimentOptions& options, const std::vector<uint64_t>& seeds) {
   return fmt::format(
-      "4 layers, 4 heads, width 128, window 12, RoPE, AdamW at 1e-3, {}; every score is of the trained model streaming "
-      "token "
-      "by token.",
+      "4 layers, 4 heads, width 128, window 12, RoPE, AdamW at 1e-3, {}, float32, writes as inference has them (the "
+      "paper: bfloat16, writes in chunks of 32). Every score is of the trained model streaming token by token. {}",
       options.quick() ? "100 steps of 16 sequences (quick; the paper's budget is 300 of 32)"
-                      : "300 steps of 32 sequences");
+                      : "300 steps of 32 sequences",
+      SeedsNote(seeds));
 }
 
 std::string PerSeed(const std::vector<double>& values, int digits) {

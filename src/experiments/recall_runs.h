@@ -51,8 +51,10 @@ Result<RecallScores> ScoreRecallRun(const MeasureContext& context, const RecallR
 Result<double> StateBytesOf(const MeasureContext& context, const RecallRun& run, uint64_t seed, RingType window,
                             const data::RecallConfig& task);
 
-// The model and its training, in a sentence.
-std::string RecallSetup(const ExperimentOptions& options);
+// The model and its training, in some sentences.
+std::string RecallSetup(const ExperimentOptions& options, const std::vector<uint64_t>& seeds);
+// "± is the standard deviation over 3 seeds of training."
+std::string SeedsNote(const std::vector<uint64_t>& seeds);
 
 // Sequences of a streaming evaluation.
 int64_t RecallRows(const ExperimentOptions& options, const data::RecallConfig& task);

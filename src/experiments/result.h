@@ -18,7 +18,7 @@ namespace tensorcache::experiments {
 // One number of a table: ours as mean and deviation over n, and the published one where there is one.
 struct Cell {
   std::optional<double> value;  // empty: not measured
-  std::optional<double> std;    // of the sample (n - 1); empty: a single value
+  std::optional<double> std;    // of the sample (n - 1), or what the table's note calls ±; empty: a single value
   int64_t n = 1;
   std::optional<double> paper;
   std::optional<double> paper_std;
@@ -27,7 +27,7 @@ struct Cell {
   template <class V>
   void Fields(V& v) {
     v("value", value, "mean");
-    v("std", std, "standard deviation over n");
+    v("std", std, "standard deviation over n, or what the note of the table says");
     v("n", n, "values that the mean is of");
     v("paper", paper, "the published value");
     v("paper_std", paper_std, "its published deviation");
@@ -178,6 +178,7 @@ struct Provenance {
   int64_t threads = 0;
   std::string command;
   std::string budget;  // "quick", "full"
+  std::string data;    // checksum of the texts it read; empty: none
   std::vector<uint64_t> seeds;
   double seconds = 0;  // of training and measuring together, on this machine
 
@@ -190,6 +191,7 @@ struct Provenance {
     v("threads", threads, "");
     v("command", command, "that makes it again");
     v("budget", budget, "quick or full");
+    v("data", data, "checksum of the texts");
     v("seeds", seeds, "of the training runs");
     v("seconds", seconds, "of training and measuring");
   }

@@ -43,7 +43,7 @@ Result<ExperimentResult> MeasureRules(const MeasureContext& context) {
       .title = "Write rules",
       .paper = "Appendix, write-rule ablation",
       .setup =
-          RecallSetup(context.options) +
+          RecallSetup(context.options, PaperSeeds(context.options)) +
           " Gap 24. The delta rule is the exact one, solved in closed form within a chunk; the paper approximates it "
           "by the residual at a chunk's start."};
   Table table{.id = "rules",

@@ -58,7 +58,7 @@ Result<ExperimentResult> MeasureScaling(const MeasureContext& context) {
                 .x = {.title = "context", .unit = "tokens", .log = true},
                 .y = {.title = "state of one sequence", .unit = "GB", .log = true}};
   for (const CacheMethod method : kAllMethods) {
-    const Column column{.title = MethodTitle(method), .unit = "GB", .digits = quick ? 4 : 3, .better = Better::kLower};
+    const Column column{.title = MethodTitle(method), .unit = "GB", .digits = quick ? 4 : 3};
     table.columns.push_back(column);
     resident.columns.push_back(column);
     figure.series.push_back({.name = MethodTitle(method), .method = std::string(NameOf(method))});

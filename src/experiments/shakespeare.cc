@@ -25,7 +25,7 @@ Result<TextStudy> ShakespeareStudy(const ExperimentOptions& options) {
   TextStudy study{.name = "shakespeare",
                   .changes = options.changes,
                   .ours = 4,
-                  .rivals = 4,
+                  .methods = 5,
                   .contexts = {256, 512, 1024, 2048, 4096, 8192, 16384},
                   .starts = 4,
                   .published = kPublished};
@@ -42,8 +42,11 @@ Result<TextStudy> ShakespeareStudy(const ExperimentOptions& options) {
     changes.insert(changes.end(), {"train.steps=30", "train.warmup_steps=10"});
     study.contexts.resize(5);
   }
+  changes.insert(changes.end(), options.changes.begin(), options.changes.end());
   for (const std::string& change : changes) TC_RETURN_IF_ERROR(ApplyOverride(change, &study.config));
+  TC_ASSIGN_OR_RETURN(study.data, DataChecksum({text.path, text.tokenizer}));
   study.arms = FiveTextArms();
+  study.arms.push_back({.label = "Tensor Cache, defaults", .method = CacheMethod::kTensorCache, .against = {4, 1}});
   return study;
 }
 
@@ -51,7 +54,7 @@ Result<TextStudy> ShakespeareStudy(const ExperimentOptions& options) {
 
 Plan PlanShakespeare(const ExperimentOptions& options) {
   TC_ASSIGN_OR_RETURN(const TextStudy study, ShakespeareStudy(options));
-  return PlanTextStudy(study, OneSeed(options));
+  return PlanTextStudy(study, OneSeed(options)[0]);
 }
 
 Result<ExperimentResult> MeasureShakespeare(const MeasureContext& context) {
@@ -63,7 +66,8 @@ Result<ExperimentResult> MeasureShakespeare(const MeasureContext& context) {
       .setup = fmt::format(
           "4 layers, width 128, window 128, blocks of 256 GPT-2 tokens, {} steps of {} blocks, dropout {}. "
           "The last tenth of the text is held out; NLL is the mean over a whole context, streamed from an "
-          "empty state. {}",
+          "empty state. {} The variant has the paper's defaults: a memory in every layer, addressed behind rotary "
+          "embedding, nothing normalised.",
           study.config.train.steps, study.config.train.batch_size, study.config.train.dropout, TextMemoryNote())};
   TC_RETURN_IF_ERROR(MeasureTextStudy(context, study, OneSeed(context.options)[0], &result));
   return result;

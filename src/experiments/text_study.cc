@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
+#include "core/checksum.h"
 #include "core/config.h"
+#include "core/file.h"
 #include "core/statistics.h"
 #include "data/corpus.h"
 #include "experiments/learned_table.h"
@@ -16,7 +19,8 @@ namespace tensorcache::experiments {
 namespace {
 
 Result<TrainJob> MakeJob(const TextStudy& study, const TextArm& arm, uint64_t seed) {
-  TrainJob job{.name = fmt::format("{}-{}-{}", study.name, arm.label, seed), .config = study.config};
+  TrainJob job{
+      .name = fmt::format("{}-{}-{}", study.name, arm.label, seed), .config = study.config, .data = study.data};
   std::ranges::replace(job.name, ' ', '_');
   std::vector<std::string> changes = {fmt::format("cache.method={}", NameOf(arm.method))};
   changes.insert(changes.end(), arm.changes.begin(), arm.changes.end());
@@ -58,10 +62,11 @@ std::vector<int64_t> DistanceBins(const TextStudy& study) {
 struct ArmScores {
   TrainedRun run;
   std::vector<ContextScore> scores;  // one a context
+  int64_t parameters = 0;
 };
 
-Result<std::vector<ArmScores>> ScoreArms(const MeasureContext& context, const TextStudy& study, uint64_t seed) {
-  TC_ASSIGN_OR_RETURN(const HeldOut held_out, OpenHeldOut(study.config.data.text));
+Result<std::vector<ArmScores>> ScoreArms(const MeasureContext& context, const TextStudy& study, const HeldOut& held_out,
+                                         uint64_t seed) {
   double total = 0, done = 0;
   for (const int64_t length : study.contexts) {
     total += static_cast<double>(length * study.starts) * static_cast<double>(study.arms.size());
@@ -81,6 +86,7 @@ Result<std::vector<ArmScores>> ScoreArms(const MeasureContext& context, const Te
                                       context.Tell(done / total,
                                                    fmt::format("{} at {}", arm.label, ContextLabel(length)));
                                     }};
+    scores.parameters = model->info().parameters;
     TC_ASSIGN_OR_RETURN(scores.scores, Evaluate(model, held_out.Text(), options));
     all.push_back(std::move(scores));
   }
@@ -93,18 +99,27 @@ std::vector<Column> ArmColumns(const TextStudy& study, int64_t digits, Better be
   return columns;
 }
 
+// ± is of the text alone; one model was trained a column.
+std::string StartsNote(const TextStudy& study) {
+  return fmt::format(
+      "Mean and deviation over {} start positions, the same for all columns; each length has starts of its own, so "
+      "compare along a row. One model was trained a column: what another seed of training would change is not in the "
+      "deviation.",
+      study.starts);
+}
+
 Table NllTable(const TextStudy& study, const std::vector<ArmScores>& arms) {
-  Table table{
-      .id = "nll",
-      .title = "Streaming NLL on held-out text, nats a token",
-      .note = fmt::format("Mean and deviation over {} start positions, the same for all methods.", study.starts),
-      .row_title = "Context",
-      .columns = ArmColumns(study, 3, Better::kLower)};
+  Table table{.id = "nll",
+              .title = "Streaming NLL on held-out text, nats a token",
+              .note = StartsNote(study),
+              .row_title = "Context",
+              .columns = ArmColumns(study, 3, Better::kLower)};
   for (size_t c = 0; c < study.contexts.size(); ++c) {
     Row row{.label = ContextLabel(study.contexts[c])};
     for (size_t a = 0; a < arms.size(); ++a) {
       Cell cell = Measured(arms[a].scores[c].Nll());
-      if (a < study.published.size()) cell = Beside(cell, study.published[a][c].first, study.published[a][c].second);
+      if (study.published_same_text && a < study.published.size())
+        cell = Beside(cell, study.published[a][c].first, study.published[a][c].second);
       row.cells.push_back(cell);
     }
     table.rows.push_back(std::move(row));
@@ -120,20 +135,35 @@ Cell PairedCell(const ArmScores& from, const ArmScores& to, size_t c) {
   return cell;
 }
 
-Table PairedTable(const TextStudy& study, const std::vector<ArmScores>& arms) {
+// Starts so close to each other that they share text vary less than independent ones would.
+std::string OverlapNote(const TextStudy& study, int64_t held_out) {
+  for (const int64_t context : study.contexts) {
+    if (2 * study.starts * context > held_out) {
+      return fmt::format(" From {} on the starts share much of the {} held-out tokens, and the error is too small.",
+                         ContextLabel(context), held_out);
+    }
+  }
+  return "";
+}
+
+Table PairedTable(const TextStudy& study, const std::vector<ArmScores>& arms, int64_t held_out) {
   Table table{.id = "paired",
               .title = fmt::format("NLL of {} minus that of the others", study.arms[study.ours].label),
               .note =
-                  "Paired over the same start positions; ± is the standard error of the mean difference. Below zero: "
-                  "the others predict worse.",
+                  "Paired over the same start positions; ± is the standard error of the mean difference. Below "
+                  "zero: the others predict worse." +
+                  OverlapNote(study, held_out),
               .row_title = "Context"};
-  for (size_t a = 0; a < arms.size(); ++a) {
+  if (!study.published.empty() && !study.published_same_text) {
+    table.note += " Published: of another text, at as many times the trained length.";
+  }
+  for (size_t a = 0; a < study.methods; ++a) {
     if (a == study.ours) continue;
     table.columns.push_back({.title = "minus " + study.arms[a].label, .digits = 4, .better = Better::kLower});
   }
   for (size_t c = 0; c < study.contexts.size(); ++c) {
     Row row{.label = ContextLabel(study.contexts[c])};
-    for (size_t a = 0; a < arms.size(); ++a) {
+    for (size_t a = 0; a < study.methods; ++a) {
       if (a == study.ours) continue;
       Cell cell = PairedCell(arms[a], arms[study.ours], c);
       if (a < study.published.size()) {
@@ -142,6 +172,25 @@ Table PairedTable(const TextStudy& study, const std::vector<ArmScores>& arms) {
       row.cells.push_back(cell);
     }
     table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+// What each variant changes, a row a pair.
+Table VariantTable(const TextStudy& study, const std::vector<ArmScores>& arms) {
+  Table table{.id = "variants",
+              .title = "NLL of variants minus that of what they vary",
+              .note = "Paired as above. Below zero: the variant predicts better.",
+              .row_title = "Variant, compared with"};
+  for (const int64_t context : study.contexts) {
+    table.columns.push_back({.title = ContextLabel(context), .digits = 4, .better = Better::kLower});
+  }
+  for (size_t a = study.methods; a < arms.size(); ++a) {
+    for (const size_t with : study.arms[a].against) {
+      Row row{.label = fmt::format("{}, {}", study.arms[a].label, study.arms[with].label)};
+      for (size_t c = 0; c < study.contexts.size(); ++c) row.cells.push_back(PairedCell(arms[with], arms[a], c));
+      table.rows.push_back(std::move(row));
+    }
   }
   return table;
 }
@@ -162,7 +211,10 @@ Table DistanceTable(const TextStudy& study, const std::vector<ArmScores>& arms) 
 }
 
 Table StateTable(const TextStudy& study, const std::vector<ArmScores>& arms) {
-  Table table{.id = "state", .title = "State of one sequence", .row_title = "Context"};
+  Table table{.id = "state",
+              .title = "State of one sequence",
+              .note = "Keys, values and memories in float32.",
+              .row_title = "Context"};
   for (const TextArm& arm : study.arms) {
     table.columns.push_back({.title = arm.label, .unit = "kB", .digits = 0, .better = Better::kLower});
   }
@@ -205,25 +257,28 @@ std::string Comparison(const TextStudy& study, const std::vector<ArmScores>& arm
 }
 
 // At which of the contexts that matter ours has the lowest NLL of the methods, and by how much it leads or trails the best of
-// the others; then how the variants do at the longest context.
+// the others; then what the variants change at the longest context.
 void AddFindings(const TextStudy& study, const std::vector<ArmScores>& arms, ExperimentResult* result) {
   std::string lowest, beaten;
   for (size_t c = 0; c < study.contexts.size(); ++c) {
     if (study.contexts[c] < study.least_context_for_claim) continue;
-    size_t best = 0;
-    for (size_t a = 1; a < study.rivals; ++a) {
-      if (MeanNll(arms[a], c) < MeanNll(arms[best], c)) best = a;
+    size_t best = study.ours == 0 ? 1 : 0;
+    for (size_t a = 0; a < study.methods; ++a) {
+      if (a != study.ours && MeanNll(arms[a], c) < MeanNll(arms[best], c)) best = a;
     }
     std::string& list = MeanNll(arms[study.ours], c) < MeanNll(arms[best], c) ? lowest : beaten;
     list += (list.empty() ? "" : ", ") + Comparison(study, arms, c, study.ours, best);
   }
   const std::string& name = study.arms[study.ours].label;
   if (!lowest.empty()) result->findings.push_back(fmt::format("{} has the lowest NLL at {}.", name, lowest));
-  if (!beaten.empty()) result->findings.push_back(fmt::format("{} does not have it at {}.", name, beaten));
-  for (size_t a = study.rivals; a < arms.size(); ++a) {
-    if (a == study.ours) continue;
-    result->findings.push_back(
-        fmt::format("{}: {}.", study.arms[a].label, Comparison(study, arms, study.contexts.size() - 1, a, study.ours)));
+  if (!beaten.empty()) result->findings.push_back(fmt::format("{} does not have the lowest NLL at {}.", name, beaten));
+  for (size_t a = study.methods; a < arms.size(); ++a) {
+    std::string comparisons;
+    for (const size_t with : study.arms[a].against) {
+      comparisons += comparisons.empty() ? " " : ", ";
+      comparisons += Comparison(study, arms, study.contexts.size() - 1, a, with);
+    }
+    result->findings.push_back(fmt::format("{} differs at{}.", study.arms[a].label, comparisons));
   }
 }
 
@@ -233,7 +288,9 @@ std::vector<TextArm> FiveTextArms() {
   std::vector<TextArm> arms;
   for (const CacheMethod method : kAllMethods) {
     TextArm arm{.label = MethodTitle(method), .method = method};
-    if (method == CacheMethod::kInfini) arm.changes = {"train.memory_learning_rate_multiple=10"};
+    if (method == CacheMethod::kInfini) {
+      arm.changes = {"cache.infini.memory_rope=false", "train.memory_learning_rate_multiple=10"};
+    }
     if (method == CacheMethod::kTensorCache) {
       const std::string memory = "cache.tensor_cache.";
       arm.changes = {memory + "layers=top",
@@ -250,31 +307,43 @@ std::vector<TextArm> FiveTextArms() {
 }
 
 std::string TextMemoryNote() {
-  return "Tensor Cache has its memory in the top layer alone, addressed before rotary embedding by unit queries and "
-         "keys; W_tc "
-         "starts at zero. With the paper's defaults (every layer, rotated, unnormalised) the memory disturbs more than "
-         "it tells "
-         "on such text and training budgets. Gates and decays, Infini-attention's too, learn ten times faster than the "
-         "rest.";
+  return "Both memories are addressed before rotary embedding, and gates and decays learn ten times faster than the "
+         "rest. Tensor Cache has its memory in the top layer alone, with unit queries and keys; W_tc starts at zero.";
 }
 
-Result<std::vector<TrainJob>> PlanTextStudy(const TextStudy& study, const std::vector<uint64_t>& seeds) {
-  std::vector<TrainJob> jobs;
-  for (const uint64_t seed : seeds) {
-    for (const TextArm& arm : study.arms) {
-      TC_ASSIGN_OR_RETURN(TrainJob job, MakeJob(study, arm, seed));
-      jobs.push_back(std::move(job));
+Result<std::string> DataChecksum(const std::vector<std::string>& paths) {
+  Crc64 checksum;
+  for (const std::string& path : paths) {
+    TC_ASSIGN_OR_RETURN(const std::vector<data::TextFile> files, data::ListTextFiles(path));
+    for (const data::TextFile& file : files) {
+      const std::string name = std::filesystem::path(file.path).filename().string();
+      checksum.Add(std::as_bytes(std::span(name)));
+      TC_ASSIGN_OR_RETURN(const MappedFile content, MappedFile::Open(file.path));
+      checksum.Add(content.bytes());
     }
+  }
+  return fmt::format("{:016x}", checksum.value());
+}
+
+Result<std::vector<TrainJob>> PlanTextStudy(const TextStudy& study, uint64_t seed) {
+  std::vector<TrainJob> jobs;
+  for (const TextArm& arm : study.arms) {
+    TC_ASSIGN_OR_RETURN(TrainJob job, MakeJob(study, arm, seed));
+    jobs.push_back(std::move(job));
   }
   return jobs;
 }
 
 Status MeasureTextStudy(const MeasureContext& context, const TextStudy& study, uint64_t seed,
                         ExperimentResult* result) {
-  TC_ASSIGN_OR_RETURN(const std::vector<ArmScores> arms, ScoreArms(context, study, seed));
+  TC_ASSIGN_OR_RETURN(const HeldOut held_out, OpenHeldOut(study.config.data.text));
+  TC_ASSIGN_OR_RETURN(const std::vector<ArmScores> arms, ScoreArms(context, study, held_out, seed));
+  result->setup += fmt::format(" {} has {:.1f}M parameters.", study.arms[study.ours].label,
+                               static_cast<double>(arms[study.ours].parameters) / 1e6);
   result->figures.push_back(NllFigure(study, arms));
   result->tables.push_back(NllTable(study, arms));
-  result->tables.push_back(PairedTable(study, arms));
+  result->tables.push_back(PairedTable(study, arms, held_out.range.size()));
+  if (arms.size() > study.methods) result->tables.push_back(VariantTable(study, arms));
   result->tables.push_back(DistanceTable(study, arms));
   result->tables.push_back(StateTable(study, arms));
   for (const ArmScores& arm : arms) result->runs.push_back(arm.run.record);

@@ -113,10 +113,13 @@ class PageWriter {
   void Facts() {
     std::map<Verdict, int64_t> verdicts;
     double seconds = 0;
-    size_t runs = 0;
+    std::set<std::pair<std::string, std::string>> runs;  // experiments share some
     for (const ExperimentResult& result : results_) {
       seconds += result.made.seconds;
-      runs += result.runs.size();
+      for (const RunRecord& run : result.runs) {
+        if (!runs.emplace(run.name, run.changes).second) seconds -= run.seconds;
+      }
+      if (result.made.budget == "quick") continue;
       for (const Table& table : result.tables) {
         for (const Row& row : table.rows) {
           for (size_t i = 0; i < row.cells.size(); ++i) ++verdicts[Judge(row.cells[i], table.columns[i])];
@@ -135,7 +138,7 @@ class PageWriter {
       Fact(std::to_string(better), "✓ better than the paper’s", " class=\"good\"");
       Fact(std::to_string(worse), "✗ worse than the paper’s", " class=\"bad\"");
     }
-    if (runs > 0) Fact(std::to_string(runs), counted(runs, "training run"));
+    if (!runs.empty()) Fact(std::to_string(runs.size()), counted(runs.size(), "training run"));
     if (seconds > 0) Fact(DurationText(seconds), "of computing");
     out_ += "</ul>\n";
   }
@@ -175,8 +178,8 @@ class PageWriter {
     std::string findings;
     for (const ExperimentResult* result : headlines) {
       if (!result->findings.empty()) {
-        findings += fmt::format("<li><a href=\"#{}\">{}</a><span>{}</span></li>\n", Anchor(*result),
-                                Escape(result->experiment), Prose(result->findings.front()));
+        findings += fmt::format("<li><a href=\"#{}\">{}{}</a><span>{}</span></li>\n", Anchor(*result),
+                                Escape(result->experiment), Badge(*result, "quick"), Prose(result->findings.front()));
       }
     }
     if (!findings.empty()) out_ += "<ul class=\"findings summary\">\n" + findings + "</ul>\n";
@@ -235,6 +238,7 @@ class PageWriter {
     std::string seeds;
     for (const uint64_t seed : made.seeds) seeds += (seeds.empty() ? "" : ", ") + std::to_string(seed);
     Term("Seeds", seeds);
+    Term("Texts", made.data.empty() ? "" : "checksum <code>" + Escape(made.data) + "</code>");
     std::string machine = Escape(made.cpu);
     if (made.threads > 0) {
       machine += fmt::format("{}{} thread{}", machine.empty() ? "" : ", ", made.threads, made.threads == 1 ? "" : "s");
