@@ -111,6 +111,10 @@ TEST_F(Train, EndsAtATargetLoss) {
   EXPECT_TRUE(fs::exists(Path("run") / "model.safetensors"));
   EXPECT_FALSE(Metrics(Path("run")).contains({"train", 5}));
   // It may go on for a lower one.
+  const std::string model = ReadAll(Path("run") / "model.safetensors");
+  const Outcome again = Run({"--resume", "--out", Path("run").string()});
+  ASSERT_EQ(again.status, 0) << again.output;
+  EXPECT_EQ(ReadAll(Path("run") / "model.safetensors"), model) << "it had reached its target";
   const Outcome more = Run({"--resume", "--out", Path("run").string(), "--set", "train.target_loss=0"});
   EXPECT_NE(more.output.find("done: 12 steps"), std::string::npos) << more.output;
 }

@@ -161,6 +161,8 @@ Status Run::Restore() {
   TC_RETURN_IF_ERROR(trainer_->Restore(state));
   const auto best = state.texts.find("best_loss");
   if (best != state.texts.end()) result_.best_loss = std::strtod(best->second.c_str(), nullptr);
+  // A run that had ended so does not go on.
+  result_.reached_target = config_.train.target_loss > 0 && result_.best_loss <= config_.train.target_loss;
   saved_step_ = trainer_->step();
   return OkStatus();
 }
