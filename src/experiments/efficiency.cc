@@ -3,7 +3,7 @@
 
 #include "core/config.h"
 #include "experiments/experiments.h"
-#include "experiments/recall_runs.h"
+#include "experiments/recall_sweep.h"
 
 namespace tensorcache::experiments {
 namespace {
@@ -44,8 +44,7 @@ Result<Row> MethodRow(const MeasureContext& context, const RecallRun& run, const
     if (trained.peak_bytes > 0) training.push_back(static_cast<double>(trained.peak_bytes) / kGigabyte);
     records->push_back(trained.record);
     if (inference > 0) continue;
-    const RingType window = kMethods[method] == CacheMethod::kFull ? RingType::kBf16 : RingType::kFp32;
-    TC_ASSIGN_OR_RETURN(const auto model, Model::Load(trained.folder, {.ring = window}));
+    TC_ASSIGN_OR_RETURN(const auto model, Model::Load(trained.folder, {.ring = PaperWindow(kMethods[method])}));
     TC_ASSIGN_OR_RETURN(const int64_t bytes, RecallStateBytes(model, job.config.data.recall));
     state = static_cast<double>(bytes);
     inference = state + static_cast<double>(model->info().weight_bytes);
@@ -87,6 +86,7 @@ void AddFindings(const Table& matched, ExperimentResult* result) {
                   "published at gap "
                   "24 are 798 s on a GPU, 117 times as long as Full KV.",
                   seconds, times));
+  if (memory.empty()) return;
   result->findings.push_back(fmt::format(
       "Its training takes {} times the process memory of Full KV's; published is 8.5 times the GPU's memory.", memory));
 }

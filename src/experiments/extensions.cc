@@ -132,8 +132,8 @@ Cell SolvedAt(const std::vector<TrainedRun>& runs) {
   return steps.size() == runs.size() ? Measured(steps) : TextCell("not reached");
 }
 
-// "On recall the default is solved at step 150; top 2 at step 125; top 1 not, with accuracy 0.813." `first` is the task's
-// first column: accuracy, NLL, step.
+// "On recall the default is solved at step 150; top 1 is not solved (accuracy 0.813)." `first` is the task's first column:
+// accuracy, NLL, step.
 std::string TaskFinding(const Table& table, const std::string& task, size_t first) {
   std::string finding = "On " + task;
   for (size_t row = 0; row < table.rows.size(); ++row) {

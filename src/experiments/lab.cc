@@ -20,6 +20,7 @@
 #include "core/config.h"
 #include "core/file.h"
 #include "core/flops.h"
+#include "core/model_files.h"
 #include "core/process.h"
 #include "core/statistics.h"
 
@@ -219,7 +220,7 @@ Result<Lab::Running> Lab::Start(const TrainJob& job) const {
   std::vector<std::string> arguments = {options_.program, "train", "--config",  request,
                                         "--out",          folder,  "--threads", std::to_string(options_.threads)};
   if (job.from != nullptr) arguments.insert(arguments.end(), {"--set", "train.init=" + FolderOf(*job.from)});
-  if (fs::exists(folder + "/train_state.safetensors")) arguments.push_back("--resume");
+  if (Exists(fs::path(folder) / kTrainStateFile)) arguments.push_back("--resume");
   const std::optional<Json> last = LastRecord(folder);
   TC_ASSIGN_OR_RETURN(
       ChildProcess process,

@@ -16,6 +16,8 @@ constexpr int64_t kMostSteps = 2000;
 constexpr double kTargetLoss = 0.05, kSolvedAccuracy = 0.95;
 constexpr double kPublishedState[] = {434, 114, 112};  // kB: kSolvers
 
+int64_t MostSteps(const ExperimentOptions& options) { return options.quick() ? 150 : kMostSteps; }
+
 RecallRun StoreRun(CacheMethod method) {
   return {.name = fmt::format("multistore-{}", NameOf(method)), .changes = MultistoreChanges(method)};
 }
@@ -24,7 +26,7 @@ RecallRun StoreRun(CacheMethod method) {
 RecallRun SolvedRun(const ExperimentOptions& options, CacheMethod method) {
   RecallRun run = StoreRun(method);
   run.name += "-solved";
-  run.changes.insert(run.changes.end(), {fmt::format("train.steps={}", options.quick() ? 150 : kMostSteps),
+  run.changes.insert(run.changes.end(), {fmt::format("train.steps={}", MostSteps(options)),
                                          fmt::format("train.target_loss={}", kTargetLoss)});
   return run;
 }
@@ -54,14 +56,11 @@ Result<ExperimentResult> MeasureMultistore(const MeasureContext& context) {
           fmt::format(" Gap 24, two pairs an episode, 8 keys and 8 values: the published chance level, 0.125, is that "
                       "of 8 values. The second row trains on until a validation loss is below {}, at the latest to "
                       "step {}, with one seed.",
-                      kTargetLoss, context.options.quick() ? 150 : kMostSteps)};
+                      kTargetLoss, MostSteps(context.options))};
   Table table{.id = "accuracy", .title = "Answer accuracy", .row_title = "Budget"};
   Table steps{.id = "steps", .title = "Steps of training", .row_title = "Budget"};
-  Table state{.id = "state",
-              .title = "State of one sequence",
-              .note = "Full KV with bfloat16 keys and values, the others with a float32 window, as in the paper.",
-              .row_title = "Budget"};
-  const std::string longer = fmt::format("until solved, at most {} steps", context.options.quick() ? 150 : kMostSteps);
+  Table state{.id = "state", .title = "State of one sequence", .note = kPaperWindowNote, .row_title = "Budget"};
+  const std::string longer = fmt::format("until solved, at most {} steps", MostSteps(context.options));
   Row paper_row{.label = context.options.quick() ? "100 steps of 16" : "the paper's, 300 steps of 32"};
   Row solved_row{.label = longer}, steps_row{.label = longer}, state_row{.label = "any"};
   double done = 0;

@@ -27,8 +27,8 @@ const std::vector<std::vector<std::pair<double, double>>> kPublished = {
 };
 
 // Learned from the training novels once, and kept with the runs.
-Result<std::string> NovelTokenizer(const ExperimentOptions& options, const std::string& texts) {
-  TC_ASSIGN_OR_RETURN(const std::string checksum, DataChecksum({texts}));
+Result<std::string> NovelTokenizer(const ExperimentOptions& options, const std::string& texts,
+                                   const std::string& checksum) {
   const std::string folder = fmt::format("{}/tokenizers/novels-{}-{}", options.work, kVocabulary, checksum);
   if (fs::exists(folder + "/tokenizer.json")) return folder;
   TC_ASSIGN_OR_RETURN(const std::vector<data::TextFile> files, data::ListTextFiles(texts));
@@ -62,7 +62,8 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
                       folder));
     }
   }
-  TC_ASSIGN_OR_RETURN(const std::string tokenizer, NovelTokenizer(options, train));
+  TC_ASSIGN_OR_RETURN(study.data, DataChecksum({train, valid}));
+  TC_ASSIGN_OR_RETURN(const std::string tokenizer, NovelTokenizer(options, train, study.data));
   train::TrainConfig& config = study.config;
   config.model = {.vocab_size = 0,
                   .hidden_size = 256,
@@ -93,7 +94,6 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
     study.contexts.resize(4);
   }
   for (const std::string& change : options.changes) TC_RETURN_IF_ERROR(ApplyOverride(change, &config));
-  TC_ASSIGN_OR_RETURN(study.data, DataChecksum({train, valid}));
   study.least_context_for_claim = 4 * config.model.max_position_embeddings;
   study.arms = FiveTextArms();
   const auto carried = [&](size_t arm, std::vector<size_t> against) {
@@ -103,7 +103,7 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
     variant.against = std::move(against);
     study.arms.push_back(std::move(variant));
   };
-  carried(4, {4, 6});
+  carried(4, {4, 6});  // and beside the window that is carried, too
   carried(1, {1});
   return study;
 }

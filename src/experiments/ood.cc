@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kTrainedGap = 24;
 constexpr std::array kMethods = {CacheMethod::kFull, CacheMethod::kInfini, CacheMethod::kTensorCache};
 
-// Columns behind the three methods: Tensor Cache once more, with a memory that is addressed before rotary embedding.
+// The column behind the three methods: Tensor Cache once more, with a memory that is addressed before rotary embedding.
 RecallRun UnrotatedRun() {
   RecallRun run = GapRun(CacheMethod::kTensorCache, kTrainedGap);
   run.name += "-before-rope";

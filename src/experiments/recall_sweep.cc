@@ -7,17 +7,16 @@ namespace tensorcache::experiments {
 RingType PaperWindow(CacheMethod method) { return method == CacheMethod::kFull ? RingType::kBf16 : RingType::kFp32; }
 
 RecallSweep MakeRecallSweep(std::span<const CacheMethod> methods, const std::string& row_title, Figure figure) {
-  RecallSweep sweep{
-      .accuracy = {.id = "accuracy", .title = "Answer accuracy", .row_title = row_title},
-      .nll = {.id = "nll",
-              .title = "Negative log-likelihood of the answer, nats",
-              .note = "Chance is 2.773: what is above it is confidently wrong.",
-              .row_title = row_title},
-      .state = {.id = "state",
-                .title = "State of one sequence at its end",
-                .note = "Full KV with bfloat16 keys and values, the others with a float32 window, as in the paper.",
-                .row_title = row_title},
-      .figure = std::move(figure)};
+  RecallSweep sweep{.accuracy = {.id = "accuracy", .title = "Answer accuracy", .row_title = row_title},
+                    .nll = {.id = "nll",
+                            .title = "Negative log-likelihood of the answer, nats",
+                            .note = "Chance is 2.773: what is above it is confidently wrong.",
+                            .row_title = row_title},
+                    .state = {.id = "state",
+                              .title = "State of one sequence at its end",
+                              .note = kPaperWindowNote,
+                              .row_title = row_title},
+                    .figure = std::move(figure)};
   sweep.figure.y = {.title = "answer accuracy", .min = 0, .max = 1.05};
   sweep.figure.guides.push_back({.y = 1.0 / 16, .label = "chance"});
   for (const CacheMethod method : methods) sweep.AddColumn(MethodTitle(method), std::string(NameOf(method)));

@@ -34,7 +34,9 @@ struct RecallSweep {
 // `figure` has its id, title, x axis and guides; `row_title` is what a row is.
 RecallSweep MakeRecallSweep(std::span<const CacheMethod> methods, const std::string& row_title, Figure figure);
 
-// The window in which RecallSweep counts a method's state.
+// The window in which RecallSweep counts a method's state, and what that means.
 RingType PaperWindow(CacheMethod method);
+inline constexpr char kPaperWindowNote[] =
+    "Full KV with bfloat16 keys and values, the others with a float32 window, as in the paper.";
 
 }  // namespace tensorcache::experiments

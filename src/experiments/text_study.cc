@@ -118,8 +118,9 @@ Table NllTable(const TextStudy& study, const std::vector<ArmScores>& arms) {
     Row row{.label = ContextLabel(study.contexts[c])};
     for (size_t a = 0; a < arms.size(); ++a) {
       Cell cell = Measured(arms[a].scores[c].Nll());
-      if (study.published_same_text && a < study.published.size())
+      if (study.published_same_text && a < study.published.size()) {
         cell = Beside(cell, study.published[a][c].first, study.published[a][c].second);
+      }
       row.cells.push_back(cell);
     }
     table.rows.push_back(std::move(row));

@@ -24,7 +24,7 @@ struct FilePair {
 };
 inline constexpr std::array<FilePair, 2> kFilePairs = {{{"encoder.json", "vocab.bpe"}, {"vocab.json", "merges.txt"}}};
 
-// What other programs keep beside a tokenizer, which we do not need: tokens by their roles, the template of a chat, how to
+// What other programs keep beside a tokenizer, and we hardly need: tokens by their roles, the template of a chat, how to
 // sample.
 inline constexpr auto kCompanionFiles =
     std::to_array<std::string_view>({kTokenizerConfigJson, "special_tokens_map.json", "added_tokens.json",
