@@ -189,10 +189,8 @@ Status Reproduction::Announce(const std::vector<const Experiment*>& chosen) {
   }
   const std::vector<TrainJob> missing = lab_->Missing(jobs);
   if (missing.empty()) return OkStatus();
-  double work = 0;
-  for (const TrainJob& job : missing) work += experiments::TrainingWork(job.config);
   fmt::print("{} model{} to train, about {} ({} at a time){}\n\n", missing.size(), missing.size() == 1 ? "" : "s",
-             Duration(work / TrainingRate(arguments_.jobs)), arguments_.jobs,
+             Duration(lab_->WorkLeft(missing) / TrainingRate(arguments_.jobs)), arguments_.jobs,
              options_.quick() ? "; quick budget: figures are rough" : ". Ctrl-C stops; the same command goes on");
   std::fflush(stdout);
   return OkStatus();

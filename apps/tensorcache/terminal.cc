@@ -68,7 +68,10 @@ void Progress::Show(int done, const std::string& what) {
 }
 
 void Progress::ShowPart(double part, const std::string& what) {
-  if (!first_part_) first_part_ = part;
+  if (!first_part_ || part < *first_part_) {  // less: what was not saved is done again
+    first_part_ = part;
+    start_ = Clock::now();
+  }
   Draw((part - *first_part_) / (1 - *first_part_), part, fmt::format("{:.0f} %", 100 * part), what);
 }
 

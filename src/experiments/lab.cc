@@ -145,10 +145,12 @@ std::string LastLine(const std::string& log) {
 
 }  // namespace
 
-double TrainingWork(const train::TrainConfig& config) {
+double TrainingWork(const TrainJob& job) {
+  const train::TrainConfig& config = job.config;
   ModelConfig model = config.model;
   const bool recall = config.data.kind == data::DataKind::kRecall;
-  if (model.vocab_size == 0) model.vocab_size = recall ? config.data.recall.VocabSize() : 1;
+  if (model.vocab_size == 0)
+    model.vocab_size = recall ? config.data.recall.VocabSize() : std::max<int64_t>(job.vocabulary, 1);
   const int64_t tokens = recall ? config.data.recall.Length() : config.Block();
   const int64_t rows = config.train.batch_size;
   const int64_t supervised = recall ? rows * config.data.recall.episodes : rows * tokens;
@@ -213,6 +215,17 @@ std::vector<TrainJob> Lab::Missing(std::span<const TrainJob> jobs) const {
   return missing;
 }
 
+double Lab::WorkLeft(std::span<const TrainJob> jobs) const {
+  double left = 0;
+  for (const TrainJob& job : jobs) {
+    if (IsComplete(job)) continue;
+    const std::optional<Json> last = LastRecord(FolderOf(job));
+    const double done = last ? (*last)["step"].get<double>() / static_cast<double>(job.config.train.steps) : 0;
+    left += TrainingWork(job) * (1 - std::min(done, 1.0));
+  }
+  return left;
+}
+
 Result<Lab::Running> Lab::Start(const TrainJob& job) const {
   const std::string folder = FolderOf(job), request = folder + "/request.json";
   TC_RETURN_IF_ERROR(MakeFolder(folder));
@@ -246,23 +259,19 @@ Status Lab::Finish(const Running& running, int64_t peak_bytes) const {
 void Lab::Report(std::span<const TrainJob> jobs, std::span<const Running> running) const {
   if (!options_.progress) return;
   LabProgress progress{.total_runs = std::ssize(jobs)};
-  double total = 0, done = 0;
+  double total = 0;
   for (const TrainJob& job : jobs) {
-    const double work = TrainingWork(job.config);
-    total += work;
-    if (!IsComplete(job)) continue;
-    done += work;
-    ++progress.runs;
+    total += TrainingWork(job);
+    progress.runs += IsComplete(job) ? 1 : 0;
   }
   for (const Running& run : running) {
     const std::optional<Json> last = LastRecord(FolderOf(run.job));
     if (!last) continue;
-    const int64_t step = (*last)["step"].get<int64_t>(), steps = run.job.config.train.steps;
-    done += TrainingWork(run.job.config) * static_cast<double>(step) / static_cast<double>(steps);
-    progress.running += fmt::format("{}{} {}/{} loss {:.3f}", progress.running.empty() ? "" : "; ", run.job.name, step,
-                                    steps, (*last)["loss"].get<double>());
+    progress.running +=
+        fmt::format("{}{} {}/{} loss {:.3f}", progress.running.empty() ? "" : "; ", run.job.name,
+                    (*last)["step"].get<int64_t>(), run.job.config.train.steps, (*last)["loss"].get<double>());
   }
-  progress.work = total > 0 ? done / total : 1;
+  progress.work = total > 0 ? 1 - WorkLeft(jobs) / total : 1;
   options_.progress(progress);
 }
 

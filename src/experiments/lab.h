@@ -29,6 +29,7 @@ struct TrainJob {
   std::string changes;  // what the config changes in its preset, for people: "cache.method=window train.seed=2027"
   train::TrainConfig config;
   std::string data;                      // what tells its texts from others, wherever they are; empty: there are none
+  int64_t vocabulary = 0;                // tokens of these texts, for an estimate of the work
   std::shared_ptr<const TrainJob> from;  // the run whose model it starts from; null: random parameters
 };
 
@@ -111,6 +112,8 @@ class Lab {
   Result<TrainedRun> Find(const TrainJob& job) const;
   // Those that are not complete yet, each once, behind those they start from.
   std::vector<TrainJob> Missing(std::span<const TrainJob> jobs) const;
+  // The work of these runs that is not done: of an interrupted one, its last steps.
+  double WorkLeft(std::span<const TrainJob> jobs) const;
 
   const LabOptions& options() const { return options_; }
 
@@ -137,6 +140,6 @@ class Lab {
 };
 
 // Arithmetic of a run, forward and backward: what its time is in proportion to.
-double TrainingWork(const train::TrainConfig& config);
+double TrainingWork(const TrainJob& job);
 
 }  // namespace tensorcache::experiments

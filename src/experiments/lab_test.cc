@@ -218,14 +218,38 @@ TEST_F(LabTest, AMissingTrainingProgramIsAnError) {
 }
 
 TEST(TrainingWorkTest, GrowsWithStepsRowsAndTokens) {
-  train::TrainConfig config;
-  config.data.kind = data::DataKind::kRecall;
-  const double work = TrainingWork(config);
+  TrainJob job;
+  job.config.data.kind = data::DataKind::kRecall;
+  const double work = TrainingWork(job);
   EXPECT_GT(work, 0);
-  config.train.steps *= 3;
-  EXPECT_NEAR(TrainingWork(config) / work, 3, 1e-9);
-  config.data.recall.gap *= 4;
-  EXPECT_GT(TrainingWork(config) / work, 6);
+  job.config.train.steps *= 3;
+  EXPECT_NEAR(TrainingWork(job) / work, 3, 1e-9);
+  job.config.data.recall.gap *= 4;
+  EXPECT_GT(TrainingWork(job) / work, 6);
+}
+
+TEST(TrainingWorkTest, CountsTheVocabularyOfTexts) {
+  TrainJob job;
+  job.config.data.kind = data::DataKind::kText;
+  job.config.model.vocab_size = 0;
+  job.vocabulary = 1000;
+  const double work = TrainingWork(job);
+  job.vocabulary = 50000;
+  const auto tokens = static_cast<double>(job.config.train.steps * job.config.train.batch_size * job.config.Block());
+  // Logits and both of their gradients, two operations a product.
+  const double logits = 6.0 * 49000 * static_cast<double>(job.config.model.hidden_size) * tokens;
+  EXPECT_NEAR(TrainingWork(job) - work, logits, 1e-3 * work);
+}
+
+TEST_F(LabTest, OfAnInterruptedRunOnlyTheLastStepsAreLeft) {
+  auto lab = Lab::Open(Options());
+  const std::vector<TrainJob> jobs = {Job(888), Job(1)};
+  const double work = TrainingWork(jobs[0]);
+  EXPECT_NEAR((*lab)->WorkLeft(jobs) / work, 2, 1e-9);
+  EXPECT_FALSE((*lab)->Train(std::vector<TrainJob>{jobs[0]}).ok());  // ends after three of its five steps
+  EXPECT_NEAR((*lab)->WorkLeft(jobs) / work, 1.4, 1e-9);
+  ASSERT_TRUE((*lab)->Train(std::vector<TrainJob>{jobs[1]}).ok());
+  EXPECT_NEAR((*lab)->WorkLeft(jobs) / work, 0.4, 1e-9);
 }
 
 }  // namespace

@@ -45,14 +45,16 @@ Result<std::string> NovelTokenizer(const ExperimentOptions& options, const std::
 }
 
 Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
-  TextStudy study{.name = "novels",
-                  .changes = options.changes,
-                  .ours = 4,
-                  .methods = 5,
-                  .contexts = {256, 512, 1024, 2048, 4096, 8192},
-                  .starts = 24,
-                  .published = kPublished,
-                  .published_same_text = false};
+  TextStudy study;
+  study.name = "novels";
+  study.changes = options.changes;
+  study.vocabulary = kVocabulary;
+  study.ours = 4;
+  study.methods = 5;
+  study.contexts = {256, 512, 1024, 2048, 4096, 8192};
+  study.starts = 24;
+  study.published = kPublished;
+  study.published_same_text = false;
   const std::string train = options.data + "/novels/train", valid = options.data + "/novels/valid";
   for (const std::string& folder : {train, valid}) {
     if (!fs::is_directory(folder)) {
@@ -99,7 +101,7 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
   const auto carried = [&](size_t arm, std::vector<size_t> against) {
     TextArm variant = study.arms[arm];
     variant.label += ", carried state";
-    variant.changes.push_back("train.carry_state=true");
+    variant.changes.emplace_back("train.carry_state=true");
     variant.against = std::move(against);
     study.arms.push_back(std::move(variant));
   };

@@ -7,6 +7,7 @@
 #include "experiments/experiments.h"
 #include "experiments/methods.h"
 #include "experiments/text_study.h"
+#include "tensorcache/tokenizer.h"
 #include "train/presets.h"
 
 namespace tensorcache::experiments {
@@ -22,13 +23,14 @@ const std::vector<std::vector<std::pair<double, double>>> kPublished = {
 };
 
 Result<TextStudy> ShakespeareStudy(const ExperimentOptions& options) {
-  TextStudy study{.name = "shakespeare",
-                  .changes = options.changes,
-                  .ours = 4,
-                  .methods = 5,
-                  .contexts = {256, 512, 1024, 2048, 4096, 8192, 16384},
-                  .starts = 4,
-                  .published = kPublished};
+  TextStudy study;
+  study.name = "shakespeare";
+  study.changes = options.changes;
+  study.ours = 4;
+  study.methods = 5;
+  study.contexts = {256, 512, 1024, 2048, 4096, 8192, 16384};
+  study.starts = 4;
+  study.published = kPublished;
   TC_RETURN_IF_ERROR(train::ReadPresetOrFile("shakespeare", &study.config));
   data::TextDataConfig& text = study.config.data.text;
   text.path = options.data + "/shakespeare/input.txt";
@@ -45,6 +47,8 @@ Result<TextStudy> ShakespeareStudy(const ExperimentOptions& options) {
   changes.insert(changes.end(), options.changes.begin(), options.changes.end());
   for (const std::string& change : changes) TC_RETURN_IF_ERROR(ApplyOverride(change, &study.config));
   TC_ASSIGN_OR_RETURN(study.data, DataChecksum({text.path, text.tokenizer}));
+  TC_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer(text.tokenizer));
+  study.vocabulary = tokenizer->vocab_size();
   study.arms = FiveTextArms();
   study.arms.push_back({.label = "Tensor Cache, defaults", .method = CacheMethod::kTensorCache, .against = {4, 1}});
   return study;

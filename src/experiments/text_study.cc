@@ -19,8 +19,10 @@ namespace tensorcache::experiments {
 namespace {
 
 Result<TrainJob> MakeJob(const TextStudy& study, const TextArm& arm, uint64_t seed) {
-  TrainJob job{
-      .name = fmt::format("{}-{}-{}", study.name, arm.label, seed), .config = study.config, .data = study.data};
+  TrainJob job{.name = fmt::format("{}-{}-{}", study.name, arm.label, seed),
+               .config = study.config,
+               .data = study.data,
+               .vocabulary = study.vocabulary};
   std::ranges::replace(job.name, ' ', '_');
   std::vector<std::string> changes = {fmt::format("cache.method={}", NameOf(arm.method))};
   changes.insert(changes.end(), arm.changes.begin(), arm.changes.end());

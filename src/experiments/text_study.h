@@ -25,6 +25,7 @@ struct TextStudy {
   std::vector<TextArm> arms;
   std::vector<std::string> changes;     // of every arm, last
   std::string data;                     // what tells its texts from others: DataChecksum
+  int64_t vocabulary = 0;               // tokens of these texts
   size_t ours = 0;                      // the arm that the other methods are compared with
   size_t methods = 0;                   // so many arms, the first, are methods; what is left are variants
   std::vector<int64_t> contexts;        // ascending
