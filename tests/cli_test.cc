@@ -89,6 +89,9 @@ TEST_F(CliTest, MistakesNameTheNearestAndExitWith2) {
 TEST_F(CliTest, BadValuesExitWith2) {
   ExpectError(Run("reproduce capacity --seeds -1"), 2, "--seeds");
   ExpectError(Run("reproduce capacity --seeds 1,,2"), 2, "--seeds");
+  ExpectError(Run("reproduce capacity --seeds ''"), 2, "--seeds is empty");
+  ExpectError(Run("reproduce capacity --set train.steps=3"), 2, "trains nothing");
+  ExpectError(Run(Capacity() + " --json -"), 2, "/dev/stdout");
   ExpectError(Run("reproduce capacity --seeds"), 2, "--seeds");
   ExpectError(Run("reproduce capacity extra"), 2, "'extra'");
   ExpectError(Run("reproduce"), 2, "which experiment?");
@@ -136,7 +139,9 @@ TEST_F(CliTest, WhatWasMeasuredIsNotMeasuredAgainUnlessAsked) {
   EXPECT_EQ(ReadAll(folder_ / "out/capacity.json"), first);  // its time too
   ASSERT_EQ(Run(Capacity() + " --seeds 1,2 --again").exit_status, 0);
   EXPECT_NE(ReadAll(folder_ / "out/capacity.json"), first);
-  ASSERT_EQ(Run(Capacity() + " --seeds 3").exit_status, 0);
+  // What was made otherwise is replaced only if asked.
+  ExpectError(Run(Capacity() + " --seeds 3"), 2, "was made by `tensorcache reproduce capacity --quick --seeds 1,2`");
+  ASSERT_EQ(Run(Capacity() + " --seeds 3 --again").exit_status, 0);
   EXPECT_NE(ReadAll(folder_ / "out/capacity.json").find("--seeds 3"), std::string::npos);
 }
 

@@ -47,6 +47,8 @@ TEST_F(ReproduceTest, RulesTrainsThreeModelsAndWritesTheTable) {
 
   EXPECT_EQ(result.made.seeds, std::vector<uint64_t>{1337});
   EXPECT_NE(result.setup.find("Changed in every run: train.steps=3, train.batch_size=2"), std::string::npos);
+  EXPECT_NE(result.setup.find("3 steps of 2 sequences"), std::string::npos) << result.setup;
+  EXPECT_EQ(result.made.changes.size(), 2u);
 
   // The outer rule's run is that of Tensor Cache in the OOD table: three more are enough.
   const Outcome ood = Run(Small("ood"));
@@ -122,7 +124,8 @@ TEST_F(ReproduceTest, NovelsComparesMethodsOnTheSamePlaces) {
   ASSERT_EQ(same.status, 0) << same.err;
   EXPECT_EQ(same.out.find("models to train"), std::string::npos) << same.out;
   temp_.Put("moved/novels/valid/b.txt", "One more novel.\n");
-  Process other(Small("novels", {"--data", temp_.Path("moved")}), temp_.path());
+  ExpectMistake(Small("novels", {"--data", temp_.Path("moved")}), "was made of other texts");
+  Process other(Small("novels", {"--data", temp_.Path("moved"), "--again"}), temp_.path());
   EXPECT_TRUE(WaitUntil([&] { return other.Out().find("7 models to train") != std::string::npos; })) << other.Err();
 }
 
@@ -130,6 +133,11 @@ TEST_F(ReproduceTest, WhatTellsRunsApartIsNotChanged) {
   ExpectMistake(Small("rules", {"--set", "train.seed=3"}), "give --seeds");
   ExpectMistake(Small("recall", {"--set", "cache.method=window"}), "choose them themselves");
   ExpectMistake(Small("rules", {"--seeds", "1,2,1"}), "--seeds has 1 twice");
+}
+
+TEST_F(ReproduceTest, ABadValueIsNamedBeforeAnythingStarts) {
+  ExpectMistake(Small("rules", {"--set", "train.steps=-3"}), "steps is -3");
+  EXPECT_EQ(CountFolders(Out() + "/runs"), 0u);
 }
 
 TEST_F(ReproduceTest, AnUnknownKeyIsNamed) {

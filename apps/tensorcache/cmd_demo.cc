@@ -85,7 +85,8 @@ Status Demo::Train() {
       "Tensor\n"
       "Cache keeps the window, and adds every pair that leaves it to one small matrix per head: A <- lambda A + eta "
       "k^T v.\n\n"
-      "1. Three models of 0.8 million parameters learn a game: remember that a key was stored with a value, read {} "
+      "1. Three models of 0.8 to 0.9 million parameters learn a game: remember that a key was stored with a value, "
+      "read {} "
       "tokens\n"
       "   of noise, and say the value when asked. The window is half as long as the noise.\n\n",
       kWindow, kTrainedGap);
@@ -133,7 +134,7 @@ Status Demo::Compare() {
     figure.series.push_back({.name = MethodTitle(method), .method = std::string(NameOf(method))});
   }
   for (const CacheMethod method : kMethods) {
-    table.columns.push_back({.title = MethodTitle(method), .group = "state", .unit = "kB", .digits = 0});
+    table.columns.push_back({.title = MethodTitle(method), .group = "state", .unit = "KiB", .digits = 0});
   }
   for (const int64_t gap : kGaps) {
     experiments::Row row{.label = fmt::format("{} tokens", gap)};
@@ -142,14 +143,14 @@ Status Demo::Compare() {
       TC_ASSIGN_OR_RETURN(const experiments::RecallScore score,
                           experiments::StreamRecall(models_[m], {.task = {.gap = gap}, .rows = 64, .seed = kSeed + 1}));
       row.cells.push_back(experiments::Measured(score.accuracy));
-      states.push_back(experiments::Measured(static_cast<double>(score.state_bytes) / experiments::kKilobyte));
+      states.push_back(experiments::Measured(static_cast<double>(score.state_bytes) / experiments::kKibibyte));
       figure.series[m].points.push_back({.x = static_cast<double>(gap), .y = score.accuracy});
     }
     row.cells.insert(row.cells.end(), states.begin(), states.end());
     if (gap == kTrainedGap) {
       std::string answers;
       for (size_t m = 0; m < kMethods.size(); ++m) {
-        answers += fmt::format("{}{} {:.1f} % from {:.0f} kB", m > 0 ? ", " : "", MethodTitle(kMethods[m]),
+        answers += fmt::format("{}{} {:.1f} % from {:.0f} KiB", m > 0 ? ", " : "", MethodTitle(kMethods[m]),
                                100 * *row.cells[m].value, *row.cells[kMethods.size() + m].value);
       }
       result_.findings = {fmt::format("Right answers after {} tokens of noise: {}; chance is 6.3 %.", gap, answers)};
@@ -178,12 +179,12 @@ Status Demo::StreamMillion() {
                              .title = "State while tokens go by",
                              .note = "Full KV by formula, Tensor Cache as counted.",
                              .x = {.title = "tokens read", .log = true},
-                             .y = {.title = "state of one sequence", .unit = "kB", .log = true},
+                             .y = {.title = "state of one sequence", .unit = "KiB", .log = true},
                              .series = {{.name = MethodTitle(CacheMethod::kFull), .method = "full"},
                                         {.name = MethodTitle(CacheMethod::kTensorCache), .method = "tensor_cache"}}};
   const ModelConfig& config = model->config();
   const double full_token_kb =
-      2.0 * static_cast<double>(config.num_hidden_layers * config.hidden_size) * sizeof(float) / experiments::kKilobyte;
+      2.0 * static_cast<double>(config.num_hidden_layers * config.hidden_size) * sizeof(float) / experiments::kKibibyte;
   data::Batch batch;
   std::vector<float> logits;
   int64_t answers = 0, right = 0, next_line = 1000, last_position = 0;
@@ -200,9 +201,9 @@ Status Demo::StreamMillion() {
       ++answers;
     }
     if (session.position() < next_line && session.position() < arguments_.tokens) continue;
-    const double state = static_cast<double>(session.memory().total()) / experiments::kKilobyte;
+    const double state = static_cast<double>(session.memory().total()) / experiments::kKibibyte;
     const auto read = static_cast<double>(session.position());
-    fmt::print("   {:>15} {:>13.0f} {:>9.0f} kB {:>13.2f} % {:>17.0f} kB\n", Grouped(session.position()),
+    fmt::print("   {:>15} {:>13.0f} {:>9.0f} KiB {:>12.2f} % {:>16.0f} KiB\n", Grouped(session.position()),
                static_cast<double>(session.position() - last_position) / Seconds(last_time), state,
                100.0 * static_cast<double>(right) / static_cast<double>(std::max<int64_t>(1, answers)),
                read * full_token_kb);
@@ -258,14 +259,19 @@ Status Demo::Report() {
   result_.paper = "Section 4.3, in small";
   result_.setup = fmt::format(
       "4 layers, 4 heads, width 128, window 12; {} steps of 16 sequences. Three methods, one seed.", arguments_.steps);
-  result_.made = MadeHere("tensorcache demo");
+  std::string command = "tensorcache demo";
+  const DemoArguments usual;
+  if (arguments_.steps != usual.steps) command += fmt::format(" --steps {}", arguments_.steps);
+  if (arguments_.tokens != usual.tokens) command += fmt::format(" --tokens {}", arguments_.tokens);
+  result_.made = MadeHere(command);
   result_.made.budget = "quick";
   result_.made.seeds = {kSeed};
   result_.made.seconds = Seconds(start_);
   TC_RETURN_IF_ERROR(experiments::ValidateResult(result_));
   TC_RETURN_IF_ERROR(WriteOutput(arguments_.folder + "/demo.json", experiments::ResultToJson(result_)));
   const std::string page = arguments_.folder + "/report.html";
-  TC_RETURN_IF_ERROR(WriteOutput(page, experiments::report::PageHtml({result_})));
+  TC_RETURN_IF_ERROR(
+      WriteOutput(page, experiments::report::PageHtml({result_}, "Three models that learn to remember")));
   fmt::print(
       "\n5. {} shows this with figures. It took {}.\n\n"
       "Next: `tensorcache reproduce recall --quick`, the paper's table in small; `tensorcache train --help`.\n",

@@ -87,8 +87,9 @@ void AddOptions(CLI::App& app, EvalArguments& arguments) {
   app.add_option("--only-after", arguments.only_after,
                  "Count only the tokens that stand right after TEXT: answers to a question that comes again and again")
       ->type_name("TEXT");
-  app.add_flag("!--no-ntk", arguments.evaluation.scale_full,
-               "Leave the rotary embedding of method full as it is beyond the trained length");
+  app.add_flag_callback(
+      "--no-ntk", [&] { arguments.evaluation.scale_full = false; },
+      "Leave the rotary embedding of method full as it is beyond the trained length");
   app.add_option("--json", arguments.json, "Also write all figures, of each start, to FILE")->type_name("FILE");
 }
 

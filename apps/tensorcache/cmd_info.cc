@@ -14,13 +14,14 @@
 #include "core/model_files.h"
 #include "core/safetensors.h"
 #include "core/tensor_floats.h"
+#include "experiments/methods.h"
 #include "tensorcache/cache.h"
 #include "tensorcache/model.h"
 
 namespace tensorcache::cli {
 namespace {
 
-constexpr int64_t kContexts[] = {1 << 10, 1 << 12, 1 << 15, 1 << 17, 1 << 20};
+constexpr int64_t kContexts[] = {1 << 10, 1 << 12, 1 << 15, 1 << 17, 1'000'000};
 
 struct Range {
   double low = 0;
@@ -268,7 +269,7 @@ void PrintStates(const Checkpoint& checkpoint) {
   fmt::print("\nState of a session with window {}, after so many tokens\n\n{:<14}{:<6}", checkpoint.config.cache.window,
              "method", "ring");
   for (const int64_t context : kContexts) {
-    fmt::print("{:>10}", context >= 1 << 20 ? fmt::format("{}M", context >> 20) : fmt::format("{}K", context >> 10));
+    fmt::print("{:>10}", experiments::ContextLabel(context));
   }
   fmt::print("\n");
   for (const StateRow& row : checkpoint.states) {

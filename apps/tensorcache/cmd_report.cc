@@ -57,8 +57,11 @@ Result<std::vector<ExperimentResult>> ReadResults(const std::vector<std::string>
   std::vector<ExperimentResult> results;
   std::map<std::string, std::string> file_of;
   for (const InputFile& file : files) {
-    TC_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(file.path));
-    if (!json.is_object() || !json.contains("experiment")) {
+    const Result<Json> json = ReadJsonFile(file.path);
+    if (!json.ok()) {  // perhaps a result that was cut short: the page must not hide that
+      return Status(json.status().code(), json.status().message() + "; make it again, or leave the file out");
+    }
+    if (!json->is_object() || !json->contains("experiment")) {
       if (!file.named) continue;
       return InvalidArgument(file.path + " is not the result of an experiment: it has no key 'experiment'");
     }
@@ -109,7 +112,7 @@ Status RunReport(const CommandLine& line) {
       "Shows results of 'tensorcache reproduce' on one HTML page that needs nothing else: figures, tables beside the "
       "paper's numbers, and how each was made. Of a folder, every *.json that is an experiment's result is taken; two "
       "results of one experiment are an error.");
-  app.add_option("RESULT", inputs, "Result files, and folders of them")->required()->type_name("DIR|FILE ...");
+  app.add_option("RESULT", inputs, "Result files, and folders of them")->required()->type_name("DIR|FILE");
   app.add_option("--out", out, "The page to write")->type_name("FILE")->capture_default_str();
   app.add_option("--svg", svg, "Also write each figure to DIR/<experiment>-<figure>.svg")->type_name("DIR");
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));

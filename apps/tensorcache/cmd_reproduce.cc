@@ -144,6 +144,8 @@ class Reproduction {
   std::optional<ExperimentResult> Known(const Experiment& experiment, const std::vector<TrainJob>& jobs) const;
   void Sign(const Experiment& experiment, const std::vector<TrainJob>& jobs, double seconds,
             ExperimentResult* result) const;
+  // What was made in another way, perhaps in hours, is not overwritten by the way.
+  Status CheckReplace(const Experiment& experiment, const std::vector<TrainJob>& jobs) const;
   std::string ResultPath(const Experiment& experiment) const {
     return fmt::format("{}/{}.json", arguments_.out, experiment.name);
   }
@@ -170,6 +172,17 @@ std::optional<ExperimentResult> Reproduction::Known(const Experiment& experiment
   return std::move(*result);
 }
 
+Status Reproduction::CheckReplace(const Experiment& experiment, const std::vector<TrainJob>& jobs) const {
+  if (arguments_.again || Known(experiment, jobs)) return OkStatus();
+  const std::string path = ResultPath(experiment);
+  const Result<ExperimentResult> other = experiments::ReadResult(path);
+  if (!other.ok()) return OkStatus();
+  const std::string how = other->made.command != CommandOf(experiment) ? fmt::format("by `{}`", other->made.command)
+                                                                       : std::string("of other texts");
+  return InvalidArgument(
+      fmt::format("{} was made {}; give another --out to keep it, or --again to replace it", Quoted(path), how));
+}
+
 std::string Reproduction::CommandOf(const Experiment& experiment) const {
   std::string command = fmt::format("tensorcache reproduce {} --{}", experiment.name, NameOf(options_.budget));
   std::string seeds;
@@ -183,8 +196,12 @@ Status Reproduction::Announce(const std::vector<const Experiment*>& chosen) {
   std::vector<TrainJob> jobs;
   for (const Experiment* experiment : chosen) {
     const Result<std::vector<TrainJob>> more = PlanOf(*experiment);
-    if (!more.ok() && chosen.size() > 1) continue;  // it says why in its turn
-    TC_RETURN_IF_ERROR(more.status());
+    const Status status = more.ok() ? CheckReplace(*experiment, *more) : more.status();
+    if (!status.ok() && chosen.size() > 1) {
+      fmt::print("{} is left out: {}\n", experiment->name, status.message());
+      continue;
+    }
+    TC_RETURN_IF_ERROR(status);
     if (!Known(*experiment, *more)) jobs.insert(jobs.end(), more->begin(), more->end());
   }
   const std::vector<TrainJob> missing = lab_->Missing(jobs);
@@ -208,7 +225,7 @@ Status Reproduction::Train(const std::vector<TrainJob>& jobs) {
 
 void Reproduction::Sign(const Experiment& experiment, const std::vector<TrainJob>& jobs, double seconds,
                         ExperimentResult* result) const {
-  for (size_t i = 0; i < options_.changes.size(); ++i) {
+  for (size_t i = 0; i < options_.changes.size() && !jobs.empty(); ++i) {
     result->setup += (i == 0 ? " Changed in every run: " : ", ") + options_.changes[i];
   }
   if (options_.quick()) result->setup = "Quick budget, for a first look. " + result->setup;
@@ -216,6 +233,7 @@ void Reproduction::Sign(const Experiment& experiment, const std::vector<TrainJob
   result->made.budget = NameOf(options_.budget);
   result->made.data = DataOf(jobs);
   result->made.seeds = options_.seeds;
+  if (!jobs.empty()) result->made.changes = options_.changes;
   for (const TrainJob& job : jobs) {
     std::vector<uint64_t>& seeds = result->made.seeds;
     if (std::ranges::find(seeds, job.config.train.seed) == seeds.end()) seeds.push_back(job.config.train.seed);
@@ -227,7 +245,11 @@ void Reproduction::Sign(const Experiment& experiment, const std::vector<TrainJob
 Status Reproduction::RunOne(const Experiment& experiment) {
   TC_ASSIGN_OR_RETURN(const std::vector<TrainJob> jobs, PlanOf(experiment));
   std::optional<ExperimentResult> result = Known(experiment, jobs);
-  if (!result) {
+  if (result) {
+    fmt::print("{} was made before, by {}; --again measures it again.\n\n", experiment.name,
+               result->made.commit.empty() ? "this program" : "the program of commit " + result->made.commit);
+  } else {
+    TC_RETURN_IF_ERROR(CheckReplace(experiment, jobs));
     TC_RETURN_IF_ERROR(Train(jobs));
     const auto start = Clock::now();
     Progress progress;
@@ -286,6 +308,9 @@ Status RunReproduce(const CommandLine& line) {
   AddOptions(app, arguments);
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
   if (!go) return OkStatus();
+  if (app["--seeds"]->count() > 0 && arguments.seeds.empty()) {
+    return InvalidArgument("--seeds is empty; give whole numbers with commas between, such as 1,2,3");
+  }
   if (arguments.name.empty()) return InvalidArgument("which experiment? `tensorcache reproduce --help` lists them");
   if (arguments.quick && arguments.full) return InvalidArgument("--quick and --full contradict each other");
   if (arguments.out.empty()) arguments.out = arguments.quick ? "reproduction-quick" : "reproduction";
@@ -297,6 +322,10 @@ Status RunReproduce(const CommandLine& line) {
   } else {
     TC_ASSIGN_OR_RETURN(const Experiment* experiment, experiments::FindExperiment(arguments.name));
     chosen.push_back(experiment);
+    if (experiment->plan == nullptr && !arguments.changes.empty()) {
+      return InvalidArgument(
+          fmt::format("--set changes training runs, and {} trains nothing; leave it out", experiment->name));
+    }
   }
   TC_RETURN_IF_ERROR(CheckOutputPath(arguments.json));
   TC_RETURN_IF_ERROR(CheckChanges(arguments.changes));

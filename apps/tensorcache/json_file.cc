@@ -13,6 +13,7 @@ namespace tensorcache::cli {
 
 Status CheckOutputPath(const std::string& path) {
   if (path.empty()) return OkStatus();
+  if (path == "-") return InvalidArgument("'-' is no file name here; for standard output give /dev/stdout");
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
     return IoError(fmt::format("cannot write '{}': it is a folder; name a file", path));
@@ -41,7 +42,9 @@ Status WriteOutput(const std::string& path, const std::string& text) {
   // A pipe or device is written to: a rename would put a file in the place of /dev/null.
   std::ofstream stream(path, std::ios::app);
   stream << text << std::flush;
-  return stream ? OkStatus() : IoError(fmt::format("cannot write '{}'; does anyone read it?", path));
+  return stream ? OkStatus()
+                : IoError(fmt::format("cannot write '{}': it takes no more; is the device full, or the reader gone?",
+                                      path));
 }
 
 }  // namespace tensorcache::cli

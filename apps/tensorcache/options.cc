@@ -11,6 +11,11 @@ namespace {
 
 // CLI11 speaks in several lines and sentences; an error here is one line.
 std::string OneLine(std::string text) {
+  constexpr std::string_view kConversion = "Could not convert: ", kIs = " = ";  // --context = abc
+  if (const size_t is = text.find(kIs); text.starts_with(kConversion) && is != text.npos) {
+    return fmt::format("{} cannot be {}", text.substr(kConversion.size(), is - kConversion.size()),
+                       Quoted(text.substr(is + kIs.size())));
+  }
   std::replace(text.begin(), text.end(), '\n', ' ');
   while (!text.empty() && (text.back() == ' ' || text.back() == '.')) text.pop_back();
   return text;

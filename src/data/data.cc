@@ -1,7 +1,11 @@
 #include "data/data.h"
 
+#include <fmt/format.h>
+
 #include <string>
 
+#include "core/file.h"
+#include "core/text.h"
 #include "data/text_source.h"
 
 namespace tensorcache::data {
@@ -11,6 +15,20 @@ Result<std::shared_ptr<const Tokenizer>> MakeTokenizer(const TextDataConfig& con
   if (config.tokenizer != "characters") return LoadTokenizer(config.tokenizer);
   TC_ASSIGN_OR_RETURN(const std::string characters, DistinctCharacters(config));
   return MakeCharacterTokenizer(characters);
+}
+
+// Presets name files that not everyone has: say which key wants another.
+Status CheckThere(const char* key, const std::string& path) {
+  if (path.empty() || Exists(path)) return OkStatus();
+  return NotFound(
+      fmt::format("data.text.{} is {}, which is not there; set data.text.{} to your own", key, Quoted(path), key));
+}
+
+Status CheckFiles(const TextDataConfig& config) {
+  TC_RETURN_IF_ERROR(CheckThere("path", config.path));
+  TC_RETURN_IF_ERROR(CheckThere("valid_path", config.valid_path));
+  const bool named = config.tokenizer == "bytes" || config.tokenizer == "characters";
+  return named ? OkStatus() : CheckThere("tokenizer", config.tokenizer);
 }
 
 }  // namespace
@@ -30,6 +48,7 @@ Result<std::unique_ptr<BatchSource>> MakeSource(const DataConfig& config, const 
   if (config.text.path.empty()) {
     return InvalidArgument("data.text.path is empty; give a text file or a folder of text files");
   }
+  TC_RETURN_IF_ERROR(CheckFiles(config.text));
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, MakeTokenizer(config.text));
   TC_ASSIGN_OR_RETURN(const Corpus corpus, OpenCorpus(config.text, *tokenizer, options.progress));
   TC_ASSIGN_OR_RETURN(auto source, MakeTextSource(corpus, {.seed = options.seed,

@@ -74,11 +74,12 @@ Plan PlanChunks(const ExperimentOptions& options) {
 }
 
 Result<ExperimentResult> MeasureChunks(const MeasureContext& context) {
+  TC_ASSIGN_OR_RETURN(const std::string setup, RecallSetup(context.options, OneSeed(context.options)));
   ExperimentResult result{
       .experiment = "chunks",
       .title = "Training chunk size",
       .paper = "Section 4.6, Table 4",
-      .setup = RecallSetup(context.options, OneSeed(context.options)) +
+      .setup = setup +
                " Gap 24. chunk_start and chunk_mean are the paper's training modes; evict is the exact lagged scan, "
                "which has no chunk size: its one run a rule stands in every row. All of them stream the same way. "
                "chunk_mean "

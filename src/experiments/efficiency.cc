@@ -53,7 +53,7 @@ Result<Row> MethodRow(const MeasureContext& context, const RecallRun& run, const
              .cells = {Beside(Measured(seconds), published.seconds[method], published.seconds_std[method]),
                        Beside(training.empty() ? Cell{} : Measured(training), published.training_gb[method]),
                        Beside(Measured(inference / kGigabyte), published.inference_gb[method]),
-                       Beside(Measured(state / kKilobyte), published.state_kb[method])}};
+                       Beside(Measured(state / kKibibyte), published.state_kb[method])}};
 }
 
 Table EmptyTable(const std::string& id, const std::string& title, const std::string& note) {
@@ -64,7 +64,7 @@ Table EmptyTable(const std::string& id, const std::string& title, const std::str
           .columns = {{.title = "training", .unit = "s", .digits = 1},
                       {.title = "memory in training", .unit = "GB"},
                       {.title = "memory in inference", .unit = "GB"},
-                      {.title = "state", .unit = "kB", .digits = 0, .better = Better::kLower}}};
+                      {.title = "state", .unit = "KiB", .digits = 0, .better = Better::kLower}}};
 }
 
 bool Contains(const std::vector<int64_t>& values, int64_t value) {

@@ -147,11 +147,12 @@ std::string TaskFinding(const Table& table, const std::string& task, size_t firs
 }
 
 Result<ExperimentResult> MeasureOf(const Extension& extension, const MeasureContext& context) {
+  TC_ASSIGN_OR_RETURN(const std::string setup, RecallSetup(context.options, OneSeed(context.options)));
   ExperimentResult result{
       .experiment = extension.name,
       .title = extension.title,
       .paper = extension.paper,
-      .setup = extension.what + " " + RecallSetup(context.options, OneSeed(context.options)) +
+      .setup = extension.what + " " + setup +
                (context.options.quick() ? " Here 8 sequences a step, gap 24, one pair."
                                         : " Recall: gap 24, one pair; multistore: gap 24, two pairs, 8 values.") +
                fmt::format(" Training ends early when a validation loss is below {}.", kTargetLoss)};
@@ -169,7 +170,7 @@ Result<ExperimentResult> MeasureOf(const Extension& extension, const MeasureCont
     table.columns.push_back({.title = "NLL", .group = group, .unit = "nats", .better = Better::kLower});
     table.columns.push_back({.title = "99 % at step", .group = group, .digits = 0, .better = Better::kLower});
   }
-  table.columns.push_back({.title = "state", .unit = "kB", .digits = 0, .better = Better::kLower});
+  table.columns.push_back({.title = "state", .unit = "KiB", .digits = 0, .better = Better::kLower});
   const std::vector<Variant> variants = WithDefault(extension);
   double done = 0;
   for (const Variant& variant : variants) {
@@ -187,7 +188,7 @@ Result<ExperimentResult> MeasureOf(const Extension& extension, const MeasureCont
     TC_ASSIGN_OR_RETURN(const double bytes,
                         StateBytesOf(context, VariantRun(context.options, extension, variant, Task::kRecall),
                                      OneSeed(context.options)[0], RingType::kFp32, data::RecallConfig{}));
-    row.cells.push_back(Measured(bytes / kKilobyte));
+    row.cells.push_back(Measured(bytes / kKibibyte));
     table.rows.push_back(std::move(row));
   }
   for (size_t t = 0; t < tasks.size(); ++t) result.findings.push_back(TaskFinding(table, TaskName(tasks[t]), 3 * t));

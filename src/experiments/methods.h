@@ -14,9 +14,9 @@ inline constexpr std::array kAllMethods = {CacheMethod::kFull, CacheMethod::kWin
 
 std::string MethodTitle(CacheMethod method);  // "Full KV"
 
-inline constexpr double kKilobyte = 1024;  // the paper's kB
+inline constexpr double kKibibyte = 1024;  // what the paper calls kB
 
-// "4K", "131K", "1M": a number of tokens for a table's row.
+// "4K" (4096), "128K", "1M" (a million): a number of tokens for a table's row.
 std::string ContextLabel(int64_t tokens);
 
 }  // namespace tensorcache::experiments

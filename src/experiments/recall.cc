@@ -42,7 +42,7 @@ Result<Table> StateTable(const MeasureContext& context, uint64_t seed) {
   for (const char* precision : {"float32 window", "bfloat16 window"}) {
     for (const CacheMethod method : kStateMethods) {
       table.columns.push_back(
-          {.title = MethodTitle(method), .group = precision, .unit = "kB", .digits = 0, .better = Better::kLower});
+          {.title = MethodTitle(method), .group = precision, .unit = "KiB", .digits = 0, .better = Better::kLower});
     }
   }
   table.columns.push_back(
@@ -53,8 +53,8 @@ Result<Table> StateTable(const MeasureContext& context, uint64_t seed) {
       const RecallRun run = GapRun(method, kGaps[g]);
       TC_ASSIGN_OR_RETURN(const double wide, StateBytesOf(context, run, seed, RingType::kFp32, TaskOf(kGaps[g])));
       TC_ASSIGN_OR_RETURN(const double narrow, StateBytesOf(context, run, seed, RingType::kBf16, TaskOf(kGaps[g])));
-      float32.push_back(wide / kKilobyte);
-      bf16.push_back(narrow / kKilobyte);
+      float32.push_back(wide / kKibibyte);
+      bf16.push_back(narrow / kKibibyte);
     }
     Row row{.label = std::to_string(kGaps[g])};
     row.cells.push_back(Measured(float32[0]));
@@ -100,11 +100,12 @@ Result<std::vector<TrainJob>> PlanRecall(const ExperimentOptions& options) {
 
 Result<ExperimentResult> MeasureRecall(const MeasureContext& context) {
   const std::vector<uint64_t> seeds = PaperSeeds(context.options);
+  TC_ASSIGN_OR_RETURN(const std::string setup, RecallSetup(context.options, seeds));
   ExperimentResult result{
       .experiment = "recall",
       .title = "Matched-gap associative recall",
       .paper = "Section 4.3, Table 1",
-      .setup = RecallSetup(context.options, seeds) +
+      .setup = setup +
                " Six episodes STORE k v GAP f… QUERY k ANSWER v over 16 keys, values and fillers; chance is 0.0625."};
   RecallSweep sweep = MakeRecallSweep(kAllMethods, "Gap",
                                       {.id = "accuracy_by_gap",

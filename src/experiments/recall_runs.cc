@@ -8,9 +8,14 @@
 #include "train/presets.h"
 
 namespace tensorcache::experiments {
+namespace {
+
+constexpr std::string_view kPublishedSteps = "300 steps of 32 sequences";
+
+}  // namespace
 
 Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun& run, uint64_t seed) {
-  TrainJob job{.name = fmt::format("{}-{}", run.name, seed), .changes = ""};
+  TrainJob job{.name = fmt::format("{}-{}", run.name, seed)};
   TC_RETURN_IF_ERROR(train::ReadPresetOrFile("recall", &job.config));
   // Frequent evaluations tell when a task is solved; a run's own changes come on top.
   std::vector<std::string> changes = {"train.eval_every=25", "train.eval_batches=2"};
@@ -22,6 +27,7 @@ Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun
     TC_RETURN_IF_ERROR(ApplyOverride(change, &job.config));
     job.changes += fmt::format("{}{}", job.changes.empty() ? "" : " ", change);
   }
+  TC_RETURN_IF_ERROR(ValidateTrainConfig(job.config));
   if (run.from != nullptr) {
     TC_ASSIGN_OR_RETURN(TrainJob from, MakeRecallJob(options, *run.from, seed));
     job.changes += " train.init=" + from.name;
@@ -101,13 +107,16 @@ std::string SeedsNote(const std::vector<uint64_t>& seeds) {
   return fmt::format("± is the standard deviation over {} seeds of training.", seeds.size());
 }
 
-std::string RecallSetup(const ExperimentOptions& options, const std::vector<uint64_t>& seeds) {
+Result<std::string> RecallSetup(const ExperimentOptions& options, const std::vector<uint64_t>& seeds) {
+  TC_ASSIGN_OR_RETURN(const TrainJob job, MakeRecallJob(options, {}, seeds[0]));
+  const ModelConfig& model = job.config.model;
+  const train::TrainOptions& train = job.config.train;
+  const std::string steps = fmt::format("{} steps of {} sequences", train.steps, train.batch_size);
   return fmt::format(
-      "4 layers, 4 heads, width 128, window 12, RoPE, AdamW at 1e-3, {}, float32, writes as inference has them (the "
+      "{} layers, {} heads, width {}, window {}, RoPE, AdamW at {}, {}{}, float32, writes as inference has them (the "
       "paper: bfloat16, writes in chunks of 32). Every score is of the trained model streaming token by token. {}",
-      options.quick() ? "100 steps of 16 sequences (quick; the paper's budget is 300 of 32)"
-                      : "300 steps of 32 sequences",
-      SeedsNote(seeds));
+      model.num_hidden_layers, model.num_attention_heads, model.hidden_size, model.cache.window, train.learning_rate,
+      steps, steps == kPublishedSteps ? "" : fmt::format(" (the paper: {})", kPublishedSteps), SeedsNote(seeds));
 }
 
 std::string PerSeed(const std::vector<double>& values, int digits) {

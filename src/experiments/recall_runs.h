@@ -52,7 +52,7 @@ Result<double> StateBytesOf(const MeasureContext& context, const RecallRun& run,
                             const data::RecallConfig& task);
 
 // The model and its training, in some sentences.
-std::string RecallSetup(const ExperimentOptions& options, const std::vector<uint64_t>& seeds);
+Result<std::string> RecallSetup(const ExperimentOptions& options, const std::vector<uint64_t>& seeds);
 // "± is the standard deviation over 3 seeds of training."
 std::string SeedsNote(const std::vector<uint64_t>& seeds);
 

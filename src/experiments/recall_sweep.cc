@@ -26,7 +26,7 @@ RecallSweep MakeRecallSweep(std::span<const CacheMethod> methods, const std::str
 void RecallSweep::AddColumn(const std::string& title, const std::string& method) {
   accuracy.columns.push_back({.title = title, .better = Better::kHigher});
   nll.columns.push_back({.title = title, .better = Better::kLower});
-  state.columns.push_back({.title = title, .unit = "kB", .digits = 0, .better = Better::kLower});
+  state.columns.push_back({.title = title, .unit = "KiB", .digits = 0, .better = Better::kLower});
   figure.series.push_back({.name = title, .method = method});
 }
 
@@ -40,7 +40,7 @@ void RecallSweep::Add(const RecallScores& scores, double state_bytes) {
   const Cell cell = Measured(scores.accuracy);
   accuracy.rows.back().cells.push_back(cell);
   nll.rows.back().cells.push_back(Measured(scores.nll));
-  state.rows.back().cells.push_back(Measured(state_bytes / kKilobyte));
+  state.rows.back().cells.push_back(Measured(state_bytes / kKibibyte));
   figure.series[method].points.push_back({.x = x, .y = *cell.value, .error = cell.std.value_or(0)});
 }
 

@@ -13,7 +13,7 @@ namespace tensorcache::experiments {
 struct RecallSweep {
   Table accuracy;
   Table nll;
-  Table state;  // kB: Full KV with bfloat16 keys and values, the others with a float32 window, as in the paper
+  Table state;  // KiB: Full KV with bfloat16 keys and values, the others with a float32 window, as in the paper
   Figure figure;
 
   // One more column behind those of the methods; `method` gives its curve a colour, and may be empty.

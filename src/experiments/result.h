@@ -45,7 +45,7 @@ constexpr auto EnumNames(Better) {
 struct Column {
   std::string title;
   std::string group;  // a heading over neighbouring columns of one group; may be empty
-  std::string unit;   // "s", "kB"; may be empty
+  std::string unit;   // "s", "KiB"; may be empty
   int64_t digits = 3;
   Better better = Better::kNeither;
 
@@ -180,7 +180,8 @@ struct Provenance {
   std::string budget;  // "quick", "full"
   std::string data;    // checksum of the texts it read; empty: none
   std::vector<uint64_t> seeds;
-  double seconds = 0;  // of training and measuring together, on this machine
+  std::vector<std::string> changes;  // of every training run, by the user
+  double seconds = 0;                // of training and measuring together, on this machine
 
   template <class V>
   void Fields(V& v) {
@@ -193,6 +194,7 @@ struct Provenance {
     v("budget", budget, "quick or full");
     v("data", data, "checksum of the texts");
     v("seeds", seeds, "of the training runs");
+    v("changes", changes, "of every training run, by the user");
     v("seconds", seconds, "of training and measuring");
   }
 };

@@ -38,16 +38,17 @@ Plan PlanRules(const ExperimentOptions& options) {
 }
 
 Result<ExperimentResult> MeasureRules(const MeasureContext& context) {
+  TC_ASSIGN_OR_RETURN(const std::string setup, RecallSetup(context.options, PaperSeeds(context.options)));
   ExperimentResult result{
       .experiment = "rules",
       .title = "Write rules",
       .paper = "Appendix, write-rule ablation",
       .setup =
-          RecallSetup(context.options, PaperSeeds(context.options)) +
+          setup +
           " Gap 24. The delta rule is the exact one, solved in closed form within a chunk; the paper approximates it "
           "by the residual at a chunk's start."};
   Table table{.id = "rules",
-              .title = "Accuracy, likelihood and training time by write rule",
+              .title = "Accuracy, NLL and training time by write rule",
               .note =
                   "Times are of different machines: published on a GPU, here on CPU threads (median step times the "
                   "number of steps).",
@@ -71,7 +72,7 @@ Result<ExperimentResult> MeasureRules(const MeasureContext& context) {
   }
   const auto value = [&](size_t row, size_t column) { return *table.rows[row].cells[column].value; };
   result.findings.push_back(fmt::format(
-      "Accuracy {:.3f} with outer, {:.3f} with delta, {:.3f} with wedge; likelihood {:.4f}, {:.4f} and {:.4f} nats.",
+      "Accuracy {:.3f} with outer, {:.3f} with delta, {:.3f} with wedge; NLL {:.4f}, {:.4f} and {:.4f} nats.",
       value(0, 0), value(1, 0), value(2, 0), value(0, 1), value(1, 1), value(2, 1)));
   result.findings.push_back(fmt::format(
       "A step of delta takes {:.2f} times as long as one of outer, of wedge {:.2f} (published 1.32 and 1.30).",

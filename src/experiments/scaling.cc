@@ -46,12 +46,15 @@ Result<ExperimentResult> MeasureScaling(const MeasureContext& context) {
       .paper = "Section 4.2, Figure 3",
       .setup = fmt::format(
           "The caches of {}, window 512, float32: so many tokens really go through each, and its bytes "
-          "are counted. Published: what a GPU process held in all, model included; only Full KV's growth "
+          "are counted, unless a note says otherwise. Published: what a GPU process held in all, model included; only "
+          "Full KV's growth "
           "is comparable.",
           quick ? "a model of 2 layers and width 256 (quick)" : "GPT-2 small's shape (12 layers, width 768)")};
   Table table{.id = "state", .title = "State of one sequence", .row_title = "Context"};
-  Table resident{
-      .id = "resident", .title = "By which the process grew", .note = "As the kernel counts.", .row_title = "Context"};
+  Table resident{.id = "resident",
+                 .title = "Growth of the process",
+                 .note = "Resident memory, as Linux reports it.",
+                 .row_title = "Context"};
   Figure figure{.id = "state_by_context",
                 .title = "State against context",
                 .note = "Bytes that one sequence keeps; both axes logarithmic.",
@@ -72,7 +75,7 @@ Result<ExperimentResult> MeasureScaling(const MeasureContext& context) {
   };
   runtime::RunBenchOptions options{.config = quick ? SmallShape() : runtime::Gpt130mConfig(),
                                    .threads = context.options.threads};
-  bool estimated = false;
+  std::string by_formula;  // contexts that Full KV does not fit for
   double done = 0;
   TC_RETURN_IF_ERROR(runtime::BenchMemory(options, [&](const runtime::MemoryRow& row) {
     context.Tell(done++ / 30, fmt::format("{}, {} tokens", row.method, row.context));
@@ -80,19 +83,23 @@ Result<ExperimentResult> MeasureScaling(const MeasureContext& context) {
     const size_t method = MethodIndex(row.method);
     const std::string label = ContextLabel(row.context);
     row_of(table, label).cells[method] = StateCell(row, quick);
-    estimated = estimated || !row.measured;
+    if (!row.measured) by_formula += (by_formula.empty() ? "" : ", ") + label;
     if (row.measured) {
       row_of(resident, label).cells[method] = Measured(static_cast<double>(row.resident_bytes) / kGigabyte);
     }
     figure.series[method].points.push_back(
         {.x = static_cast<double>(row.context), .y = static_cast<double>(row.state_bytes) / kGigabyte});
   }));
-  if (estimated) table.note = "Full KV at the longest contexts does not fit into this machine: its size by formula.";
+  if (!by_formula.empty()) {
+    table.note = fmt::format("Full KV at {} does not fit into this machine: its size by formula.", by_formula);
+    figure.note += " " + table.note;
+  }
   const Row& longest = table.rows.back();
   result.findings.push_back(fmt::format(
-      "At a million tokens Full KV keeps {:.1f} GB, Tensor Cache {:.3f} GB as at every length: {:.0f} times less. "
+      "At a million tokens Full KV {} {:.1f} GB, Tensor Cache {:.3f} GB as at every length: {:.0f} times less. "
       "Its memories add {:.1f} % to Window KV's state.",
-      *longest.cells[0].value, *longest.cells[4].value, *longest.cells[0].value / *longest.cells[4].value,
+      by_formula.empty() ? "keeps" : "would keep", *longest.cells[0].value, *longest.cells[4].value,
+      *longest.cells[0].value / *longest.cells[4].value,
       100 * (*longest.cells[4].value / *longest.cells[1].value - 1)));
   result.tables = {std::move(table), std::move(resident)};
   result.figures.push_back(std::move(figure));

@@ -32,6 +32,7 @@ Result<TrainJob> MakeJob(const TextStudy& study, const TextArm& arm, uint64_t se
     TC_RETURN_IF_ERROR(ApplyOverride(change, &job.config));
     job.changes += fmt::format("{}{}", job.changes.empty() ? "" : " ", change);
   }
+  TC_RETURN_IF_ERROR(ValidateTrainConfig(job.config));
   return job;
 }
 
@@ -219,12 +220,12 @@ Table StateTable(const TextStudy& study, const std::vector<ArmScores>& arms) {
               .note = "Keys, values and memories in float32.",
               .row_title = "Context"};
   for (const TextArm& arm : study.arms) {
-    table.columns.push_back({.title = arm.label, .unit = "kB", .digits = 0, .better = Better::kLower});
+    table.columns.push_back({.title = arm.label, .unit = "KiB", .digits = 0, .better = Better::kLower});
   }
   for (size_t c = 0; c < study.contexts.size(); ++c) {
     Row row{.label = ContextLabel(study.contexts[c])};
     for (const ArmScores& arm : arms) {
-      row.cells.push_back(Measured(static_cast<double>(arm.scores[c].state_bytes) / kKilobyte));
+      row.cells.push_back(Measured(static_cast<double>(arm.scores[c].state_bytes) / kKibibyte));
     }
     table.rows.push_back(std::move(row));
   }

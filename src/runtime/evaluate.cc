@@ -137,7 +137,7 @@ Status CheckEvaluation(const EvaluationText& text, const EvaluationOptions& opti
   }
   if (options.contexts.empty()) return InvalidArgument("no context length is given");
   for (const int64_t context : options.contexts) {
-    if (context < 1) return InvalidArgument(fmt::format("a context of {} tokens is none; take 1 or more", context));
+    if (context < 1) return InvalidArgument(fmt::format("a context needs 1 token or more, not {}", context));
     if (context >= text.tokens) {
       return InvalidArgument(fmt::format("a context of {} needs a text of {} tokens or more; this one has {}", context,
                                          context + 1, text.tokens));
@@ -192,8 +192,10 @@ Result<std::vector<ContextScore>> Evaluate(const std::shared_ptr<const Model>& m
       context.streams.push_back(std::move(score));
     }
     if (context.Nll().empty()) {
-      return InvalidArgument(fmt::format(
-          "nothing counts in {} starts of {} tokens; take longer contexts or more starts", options.starts, length));
+      return InvalidArgument(
+          fmt::format("there is nothing to count in {} starts of {} tokens; take longer contexts, more starts, or what "
+                      "occurs there",
+                      options.starts, length));
     }
     context.state_bytes = session.memory().total();
     scores.push_back(std::move(context));

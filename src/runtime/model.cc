@@ -57,7 +57,9 @@ Status Finish(std::unique_ptr<runtime::WeightSource> source, Model::Impl& impl) 
   }
   Crc64 crc;
   const uint64_t weights = impl.source->Fingerprint();
-  const std::string config = ToJson(impl.config).dump();
+  ModelConfig shape = impl.config;
+  shape.cache = {};  // a state file knows its cache by itself
+  const std::string config = ToJson(shape).dump();
   crc.Add(std::as_bytes(std::span(&weights, 1)));
   crc.Add(std::as_bytes(std::span(config)));
   impl.fingerprint = crc.value();

@@ -178,6 +178,11 @@ TEST_F(SessionFiles, OfAnotherModelAreRefused) {
   ModelConfig config = Small();
   config.norm_eps = 1e-6;
   EXPECT_FALSE(Session::Restore(Make(config), path_).ok());
+  config = Small();
+  config.cache.window += 1;
+  const Result<Session> window = Session::Restore(Make(config), path_);
+  ASSERT_FALSE(window.ok());
+  EXPECT_NE(window.status().message().find("another config"), std::string::npos) << window.status().message();
   const Result<Session> ring = Session::Restore(Make(Small(), {.ring = RingType::kBf16, .threads = 1}), path_);
   ASSERT_FALSE(ring.ok());
   EXPECT_NE(ring.status().message().find("bf16"), std::string::npos) << ring.status().message();

@@ -83,8 +83,11 @@ Result<StateReader> StateReader::Open(const std::string& path, const StateOwner&
     return InvalidArgument(fmt::format("{}: the state of another model; its weights are not these", path));
   }
   if (header.config != owner.config) {
-    return InvalidArgument(fmt::format(
-        "{}: the state of a cache with another config (method, sizes, window, options, or fp32 against bf16)", path));
+    return InvalidArgument(
+        fmt::format("{}: the state of a cache with another config (method, window, options, or fp32 against bf16); "
+                    "give the one it was "
+                    "saved with",
+                    path));
   }
   reader.content_ = bytes.subspan(sizeof(header), bytes.size() - sizeof(header) - kChecksumBytes);
   return reader;

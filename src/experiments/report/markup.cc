@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/check.h"
@@ -11,6 +12,8 @@ namespace tensorcache::experiments::report {
 namespace {
 
 constexpr std::string_view kReplacement = "\uFFFD";
+
+bool IsLetter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 void AppendEscaped(std::string_view valid, std::string& out) {
   for (const char c : valid) {
@@ -31,6 +34,25 @@ void AppendEscaped(std::string_view valid, std::string& out) {
         }
     }
   }
+}
+
+// A number and its unit stay on one line.
+std::string KeepUnits(std::string_view text) {
+  constexpr std::string_view kUnits[] = {"%", "nats", "GB", "KiB", "s", "±"};
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const std::string_view rest = text.substr(i + 1);
+    const bool stays = text[i] == ' ' && i > 0 && text[i - 1] >= '0' && text[i - 1] <= '9' &&
+                       std::ranges::any_of(kUnits, [&](std::string_view unit) {
+                         return rest.starts_with(unit) && (rest.size() == unit.size() || !IsLetter(rest[unit.size()]));
+                       });
+    if (stays) {
+      out += "\u00A0";
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
 }
 
 bool Continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
@@ -66,8 +88,9 @@ std::string Prose(std::string_view text) {
   while (true) {
     const size_t open = text.find('`');
     const size_t close = open == text.npos ? text.npos : text.find('`', open + 1);
-    if (close == text.npos) return out + Escape(text);
-    out += Escape(text.substr(0, open)) + "<code>" + Escape(text.substr(open + 1, close - open - 1)) + "</code>";
+    if (close == text.npos) return out + Escape(KeepUnits(text));
+    out += Escape(KeepUnits(text.substr(0, open))) + "<code>" + Escape(text.substr(open + 1, close - open - 1)) +
+           "</code>";
     text.remove_prefix(close + 1);
   }
 }

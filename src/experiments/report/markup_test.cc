@@ -24,6 +24,12 @@ TEST(MarkupTest, ProseHasCode) {
   EXPECT_EQ(Prose("``"), "<code></code>");
 }
 
+TEST(MarkupTest, ProseKeepsNumbersAndUnitsTogether) {
+  EXPECT_EQ(Prose("6.3 % at 4 nats, 2 GB"), "6.3\u00A0% at 4\u00A0nats, 2\u00A0GB");
+  EXPECT_EQ(Prose("3 seeds, 4 nations, a % b"), "3 seeds, 4 nations, a % b");
+  EXPECT_EQ(Prose("`1 s` 1 s"), "<code>1 s</code> 1\u00A0s");
+}
+
 TEST(MarkupTest, SlugsAreFileNames) {
   EXPECT_EQ(Slug("accuracy_by-gap2"), "accuracy_by-gap2");
   EXPECT_EQ(Slug("../NLL λ"), "---nll---");

@@ -46,9 +46,18 @@ const std::string& TitleOf(const ExperimentResult& result) {
   return result.title.empty() ? result.experiment : result.title;
 }
 
-std::string Badge(const ExperimentResult& result, const char* text = "quick run") {
-  if (result.made.budget != "quick") return "";
-  return fmt::format("<span class=\"badge\" title=\"made with a small budget, for a first look\">{}</span>", text);
+bool IsQuick(const ExperimentResult& result) { return result.made.budget == "quick"; }
+// Made with the setup that the published figures are of, as far as that is possible here.
+bool IsComparable(const ExperimentResult& result) { return !IsQuick(result) && result.made.changes.empty(); }
+
+std::string Badge(const ExperimentResult& result, const char* suffix = " run") {
+  std::string badges;
+  const auto add = [&](const char* name, const char* title) {
+    badges += fmt::format("<span class=\"badge\" title=\"{}\">{}{}</span>", title, name, suffix);
+  };
+  if (IsQuick(result)) add("quick", "made with a small budget, for a first look");
+  if (!result.made.changes.empty()) add("changed", "made with another setup than the paper’s");
+  return badges;
 }
 
 std::string Anchor(const ExperimentResult& result) { return "e-" + Slug(result.experiment); }
@@ -69,7 +78,8 @@ NameClasses NamesIn(const ExperimentResult& result) {
 
 class PageWriter {
  public:
-  explicit PageWriter(std::vector<ExperimentResult> results) : results_(std::move(results)) {
+  PageWriter(std::vector<ExperimentResult> results, const std::string& title)
+      : results_(std::move(results)), title_(title) {
     std::ranges::sort(results_, [](const ExperimentResult& a, const ExperimentResult& b) {
       return std::pair(Position(a), a.experiment) < std::pair(Position(b), b.experiment);
     });
@@ -82,7 +92,8 @@ class PageWriter {
         "<meta name=\"color-scheme\" content=\"light dark\">\n"
         // The browser itself sees to it that nothing is fetched and nothing runs.
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        "<title>Tensor Cache: the paper’s experiments, repeated</title>\n<style>\n";
+        "<title>Tensor Cache: " +
+        Escape(title_) + "</title>\n<style>\n";
     out_ += PageCss() + "</style>\n</head>\n<body>\n<div class=\"frame\">\n";
     Header();
     Contents();
@@ -91,15 +102,16 @@ class PageWriter {
     for (const ExperimentResult& result : results_) Section(result);
     out_ +=
         "</main>\n<footer>Made by <code>tensorcache report</code>. One file: it loads nothing and runs no script. "
-        "Hover over a point to read its value.</footer>\n</div>\n</body>\n</html>\n";
+        "Hover over a point to read its value; the tables have them all.</footer>\n</div>\n</body>\n</html>\n";
     return std::move(out_);
   }
 
  private:
   void Header() {
     out_ +=
-        "<header>\n<p class=\"eyebrow\">Tensor Cache</p>\n<h1>The paper’s experiments, repeated</h1>\n"
-        "<p class=\"lead\">A Tensor Cache keeps the last few hundred tokens exactly and everything before them in a "
+        "<header>\n<p class=\"eyebrow\">Tensor Cache</p>\n<h1>" + Escape(title_) +
+        "</h1>\n"
+        "<p class=\"lead\">A Tensor Cache keeps a window of the last tokens exactly and everything before them in a "
         "memory of fixed size. Each experiment below was run again from nothing, by one command on an ordinary CPU; "
         "published numbers stand beside ours wherever there are any.</p>\n";
     Facts();
@@ -119,10 +131,13 @@ class PageWriter {
       for (const RunRecord& run : result.runs) {
         if (!runs.emplace(run.name, run.changes).second) seconds -= run.seconds;
       }
-      if (result.made.budget == "quick") continue;
+      if (!IsComparable(result)) continue;
       for (const Table& table : result.tables) {
         for (const Row& row : table.rows) {
-          for (size_t i = 0; i < row.cells.size(); ++i) ++verdicts[Judge(row.cells[i], table.columns[i])];
+          for (size_t i = 0; i < row.cells.size(); ++i) {
+            // What has no deviation, such as a size, would agree without having been put to the test.
+            if (row.cells[i].std) ++verdicts[Judge(row.cells[i], table.columns[i])];
+          }
         }
       }
     }
@@ -134,12 +149,12 @@ class PageWriter {
     const int64_t agree = verdicts[Verdict::kEqual] + verdicts[Verdict::kWithin];
     const int64_t better = verdicts[Verdict::kBetter], worse = verdicts[Verdict::kWorse];
     if (agree + better + worse > 0) {
-      Fact(std::to_string(agree), "equal or ≈ the paper’s");
+      Fact(std::to_string(agree), "measured means equal or ≈ the paper’s");
       Fact(std::to_string(better), "✓ better than the paper’s", " class=\"good\"");
       Fact(std::to_string(worse), "✗ worse than the paper’s", " class=\"bad\"");
     }
     if (!runs.empty()) Fact(std::to_string(runs.size()), counted(runs.size(), "training run"));
-    if (seconds > 0) Fact(DurationText(seconds), "of computing");
+    if (seconds > 0) Fact(DurationText(seconds), "of computing, shared runs once");
     out_ += "</ul>\n";
   }
 
@@ -156,7 +171,7 @@ class PageWriter {
         out_ += fmt::format("<p>{}</p>\n<ul>", group);
       }
       out_ += fmt::format("<li><a href=\"#{}\">{}{}</a></li>\n", Anchor(result), Escape(result.experiment),
-                          Badge(result, "quick"));
+                          Badge(result, ""));
     }
     out_ += std::string(group.empty() ? "" : "</ul>\n") + "</div></nav>\n";
   }
@@ -179,7 +194,7 @@ class PageWriter {
     for (const ExperimentResult* result : headlines) {
       if (!result->findings.empty()) {
         findings += fmt::format("<li><a href=\"#{}\">{}{}</a><span>{}</span></li>\n", Anchor(*result),
-                                Escape(result->experiment), Badge(*result, "quick"), Prose(result->findings.front()));
+                                Escape(result->experiment), Badge(*result, ""), Prose(result->findings.front()));
       }
     }
     if (!findings.empty()) out_ += "<ul class=\"findings summary\">\n" + findings + "</ul>\n";
@@ -234,7 +249,8 @@ class PageWriter {
     out_ += "<details>\n<summary>How it was made</summary>\n<dl>\n";
     Term("Command", made.command.empty() ? "" : "<code>" + Escape(made.command) + "</code>");
     Term("Budget", Escape(made.budget));
-    Term("Time", made.seconds > 0 ? DurationText(made.seconds) + ", training and measuring" : "");
+    Term("Time",
+         made.seconds > 0 ? DurationText(made.seconds) + (result.runs.empty() ? "" : ", training and measuring") : "");
     std::string seeds;
     for (const uint64_t seed : made.seeds) seeds += (seeds.empty() ? "" : ", ") + std::to_string(seed);
     Term("Seeds", seeds);
@@ -269,13 +285,16 @@ class PageWriter {
   }
 
   std::vector<ExperimentResult> results_;
+  std::string title_;
   std::string out_;
   int charts_ = 0;
 };
 
 }  // namespace
 
-std::string PageHtml(std::vector<ExperimentResult> results) { return PageWriter(std::move(results)).Write(); }
+std::string PageHtml(std::vector<ExperimentResult> results, const std::string& title) {
+  return PageWriter(std::move(results), title).Write();
+}
 
 std::string FigureFileName(const ExperimentResult& result, const Figure& figure) {
   return Slug(result.experiment) + "-" + Slug(figure.id) + ".svg";

@@ -85,6 +85,21 @@ TEST(PageTest, QuickRunsSaySo) {
   EXPECT_EQ(Occurrences(PageHtml({result}), "quick run</span>"), 2u);
 }
 
+TEST(PageTest, OnlyMeansOfThePapersSetupAreCompared) {
+  ExperimentResult result = SampleResult("recall");
+  ASSERT_FALSE(result.tables[0].rows.empty());
+  EXPECT_NE(PageHtml({result}).find("than the paper’s</span>"), std::string::npos);
+  result.made.changes = {"train.steps=3"};
+  const std::string changed = PageHtml({result});
+  EXPECT_EQ(Occurrences(changed, "changed run</span>"), 2u);
+  EXPECT_EQ(changed.find("than the paper’s</span>"), std::string::npos);
+  result.made.changes.clear();
+  for (Row& row : result.tables[0].rows) {
+    for (Cell& cell : row.cells) cell.std.reset();
+  }
+  EXPECT_EQ(PageHtml({result}).find("than the paper’s</span>"), std::string::npos);
+}
+
 TEST(PageTest, EmptyResults) {
   EXPECT_EQ(MarkupError(PageHtml({})), "");
   EXPECT_EQ(MarkupError(PageHtml({{}})), "");

@@ -128,7 +128,7 @@ td.left,th.left{text-align:left}
 .word{white-space:nowrap}
 tbody .curve-name{display:inline-block;padding-left:1.13em;text-indent:-1.13em}
 .m-full .swatch{border-radius:1px}
-tbody tr.tc>*{background:var(--tc-bg)}
+tbody tr.tc>*,tbody td.tc{background:var(--tc-bg)}
 tr.tc th{font-weight:700}
 .key{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;font-size:.82rem;color:var(--muted);margin:.5rem 0 0;padding:0;list-style:none}
 .key b{color:var(--ink);font-weight:600}
@@ -162,6 +162,9 @@ figure .narrow{display:block}
 .facts li{min-width:0;padding:.5rem .8rem}
 th,td{padding:.5rem .6rem}
 th:first-child{max-width:9.2rem;overflow-wrap:break-word}
+.runs th:first-child{white-space:normal;overflow-wrap:anywhere;min-width:8rem}
+.pin{position:sticky;right:0;border-left:1px solid var(--line)}
+thead th.pin{background:var(--raised)}
 thead .group{text-align:left}
 thead .group b{position:sticky;left:9.6rem}
 tbody th.short{white-space:normal}

@@ -21,7 +21,7 @@ struct Mark {
 Mark MarkOf(Verdict verdict) {
   switch (verdict) {
     case Verdict::kEqual: return {"same", "=", "equal"};
-    case Verdict::kWithin: return {"same", "≈", "within the deviation"};
+    case Verdict::kWithin: return {"same", "≈", "within the deviations"};
     case Verdict::kBetter: return {"good", "✓", "better"};
     case Verdict::kWorse: return {"bad", "✗", "worse"};
     case Verdict::kOther:
@@ -87,6 +87,15 @@ bool IsText(const Table& table, size_t column) {
   });
 }
 
+// Tensor Cache's own column is tinted; if there is one alone, it stays in sight on a phone.
+std::string ColumnClass(const Table& table, size_t column, const NameClasses& names) {
+  const auto ours = [&](const Column& other) { return IsTensorCache(other.title, names); };
+  std::string css;
+  if (IsText(table, column)) css += " left";
+  if (ours(table.columns[column])) css += std::ranges::count_if(table.columns, ours) == 1 ? " tc pin" : " tc";
+  return css.empty() ? "" : fmt::format(" class=\"{}\"", css.substr(1));
+}
+
 std::string Groups(const Table& table) {
   const auto grouped = [](const Column& column) { return !column.group.empty(); };
   if (std::ranges::none_of(table.columns, grouped)) return "";
@@ -108,8 +117,8 @@ std::string Head(const Table& table, const NameClasses& names) {
     const Column& column = table.columns[i];
     const std::string unit =
         column.unit.empty() ? "" : fmt::format(" <span class=\"unit\">({})</span>", Escape(column.unit));
-    html += fmt::format("<th scope=\"col\"{}>{}{}</th>", IsText(table, i) ? " class=\"left\"" : "",
-                        Heading(column.title, names), unit);
+    html +=
+        fmt::format("<th scope=\"col\"{}>{}{}</th>", ColumnClass(table, i, names), Heading(column.title, names), unit);
   }
   return html + "</tr>\n</thead>\n";
 }
@@ -121,8 +130,8 @@ std::string Body(const Table& table, const NameClasses& names) {
     html += fmt::format("<tr{}><th scope=\"row\"{}>{}</th>", IsTensorCache(row.label, names) ? " class=\"tc\"" : "",
                         is_short ? " class=\"short\"" : "", Heading(row.label, names));
     for (size_t i = 0; i < table.columns.size(); ++i) {
-      html += fmt::format("<td{}>{}{}</td>", IsText(table, i) ? " class=\"left\"" : "",
-                          Ours(row.cells[i], table.columns[i]), Papers(row.cells[i], table.columns[i]));
+      html += fmt::format("<td{}>{}{}</td>", ColumnClass(table, i, names), Ours(row.cells[i], table.columns[i]),
+                          Papers(row.cells[i], table.columns[i]));
     }
     html += "</tr>\n";
   }
