@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -42,10 +43,21 @@ struct Inside {
 };
 thread_local Inside inside;
 
+// Says where this thread is, for as long as it lives.
+class Entered {
+ public:
+  explicit Entered(Inside here) : outer_(std::exchange(inside, here)) {}
+  ~Entered() { inside = outer_; }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  const Inside outer_;
+};
+
 void Run(const Body& body, int64_t begin, int64_t end, Inside here) {
-  const Inside outer = std::exchange(inside, here);
+  const Entered entered(here);
   body(begin, end, here.worker);
-  inside = outer;
 }
 
 // What is left to claim, in one word: the number of the call, how many ranges it has and which is next.
@@ -98,7 +110,11 @@ struct ThreadPool::Impl {
         continue;
       }
       const int64_t begin = Ticket::Next(current) * size;
-      Run(*body, begin, std::min(begin + size, n), {.pool = this, .worker = worker});
+      try {
+        Run(*body, begin, std::min(begin + size, n), {.pool = this, .worker = worker});
+      } catch (...) {
+        if (!failed.exchange(true, std::memory_order_relaxed)) failure = std::current_exception();
+      }
       if (unfinished.fetch_sub(1, std::memory_order_acq_rel) == 1) unfinished.notify_one();
       current = ticket.load(std::memory_order_acquire);
     }
@@ -126,6 +142,9 @@ struct ThreadPool::Impl {
     std::atomic<int64_t> n = 0;
     std::atomic<int64_t> range_size = 0;
   } call;
+  // Of the call that runs: the first exception of its body. `unfinished` orders it before the caller's look at it.
+  std::atomic<bool> failed = false;
+  std::exception_ptr failure;
   alignas(64) std::atomic<uint64_t> ticket = 0;
   alignas(64) std::atomic<int> unfinished = 0;
 };
@@ -163,7 +182,10 @@ void ThreadPool::ParallelFor(int64_t n, int64_t grain, const Body& body) {
   pool.ticket.notify_all();
   pool.RunRanges(0);
   pool.WaitUntilFinished();
+  const bool failed = pool.failed.exchange(false, std::memory_order_relaxed);
+  const std::exception_ptr failure = std::exchange(pool.failure, nullptr);
   pool.busy.store(false, std::memory_order_release);
+  if (failed) std::rethrow_exception(failure);
 }
 
 }  // namespace tensorcache

@@ -21,7 +21,8 @@ class ThreadPool {
 
   // Calls body(begin, end, worker) on disjoint ranges that cover [0, n), none shorter than `grain` except the last, and
   // returns when all are done. worker < threads() is unique among the bodies that run at the same time: use it to pick
-  // scratch. The split depends only on n, grain and threads().
+  // scratch. The split depends only on n, grain and threads(). If bodies throw, the first exception is thrown again here
+  // when all are done.
   void ParallelFor(int64_t n, int64_t grain, const std::function<void(int64_t begin, int64_t end, int worker)>& body);
 
  private:

@@ -118,6 +118,28 @@ TEST(ThreadPool, WakesWorkersThatFellAsleep) {
   }
 }
 
+TEST(ThreadPool, AnExceptionOfAnyBodyReachesTheCallerAndThePoolGoesOn) {
+  for (const int threads : {1, 4}) {
+    ThreadPool pool(threads);
+    for (int64_t bad = 0; bad < 16; ++bad) {
+      std::atomic<int> done = 0;
+      const auto call = [&] {
+        pool.ParallelFor(16, 1, [&](int64_t begin, int64_t end, int) {
+          if (begin <= bad && bad < end) throw std::bad_alloc();
+          done += static_cast<int>(end - begin);
+        });
+      };
+      EXPECT_THROW(call(), std::bad_alloc);
+      if (threads > 1) {
+        EXPECT_EQ(done, 15);  // the others were not left alone with a body that is gone
+      }
+      done = 0;
+      pool.ParallelFor(16, 1, [&](int64_t begin, int64_t end, int) { done += static_cast<int>(end - begin); });
+      EXPECT_EQ(done, 16);
+    }
+  }
+}
+
 TEST(ThreadPool, StartsAndStopsWithoutWork) {
   for (int i = 0; i < 200; ++i) ThreadPool pool(3);
 }
