@@ -51,6 +51,8 @@ int OpenLog(const std::string& path) { return open(path.c_str(), O_WRONLY | O_CR
   _exit(127);
 }
 
+constexpr int kLost = 127 << 8;  // nobody can tell how it ended: as a program that could not be started
+
 ProcessExit ExitOf(int status, const rusage& usage) {
   return {.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
           .peak_bytes = static_cast<int64_t>(usage.ru_maxrss) * 1024};
@@ -101,7 +103,9 @@ std::optional<ProcessExit> ChildProcess::Poll() {
   if (pid_ == 0) return {};
   int status = 0;
   rusage usage = {};
-  if (wait4(pid_, &status, WNOHANG, &usage) != pid_) return {};
+  const pid_t ended = wait4(pid_, &status, WNOHANG, &usage);
+  if (ended == 0 || (ended < 0 && errno == EINTR)) return {};
+  if (ended < 0) status = kLost;
   pid_ = 0;
   return ExitOf(status, usage);
 }
@@ -110,7 +114,10 @@ ProcessExit ChildProcess::Wait() {
   TC_CHECK(pid_ != 0);
   int status = 0;
   rusage usage = {};
-  while (wait4(pid_, &status, 0, &usage) < 0 && errno == EINTR) {
+  while (wait4(pid_, &status, 0, &usage) < 0) {
+    if (errno == EINTR) continue;
+    status = kLost;
+    break;
   }
   pid_ = 0;
   return ExitOf(status, usage);

@@ -3,9 +3,13 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <cerrno>
+#include <chrono>
 #include <fstream>
 #include <sstream>
+#include <thread>
 
+#include "core/file.h"
 #include "testing/temp_folder.h"
 
 namespace tensorcache {
@@ -58,14 +62,19 @@ TEST_F(ProcessTest, ASignalEndsItAndPollTellsOnce) {
 }
 
 TEST_F(ProcessTest, IsKilledWhenNobodyWantsItAnyMore) {
-  const auto start = std::chrono::steady_clock::now();
+  const std::string file = temp_.Path("pid");
+  pid_t pid = 0;
   {
-    auto child = Shell("exec sleep 60");
+    auto child = Shell("echo $$ >" + file + ".new; mv " + file + ".new " + file + "; exec sleep 60");
     ASSERT_TRUE(child.ok());
     ChildProcess moved = std::move(*child);
     EXPECT_FALSE(moved.Poll().has_value());
+    while (!Exists(file)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::ifstream(file) >> pid;
+    EXPECT_EQ(kill(pid, 0), 0);
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
+  EXPECT_NE(kill(pid, 0), 0);
+  EXPECT_EQ(errno, ESRCH);
 }
 
 TEST_F(ProcessTest, ProgramsAndLogsThatCannotBe) {
