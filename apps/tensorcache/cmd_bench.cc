@@ -9,6 +9,7 @@
 #include "apps/tensorcache/options.h"
 #include "apps/tensorcache/program.h"
 #include "bench/driver.h"
+#include "core/json.h"
 #include "core/text.h"
 
 namespace tensorcache::cli {
@@ -66,7 +67,7 @@ std::string BenchJson(const std::vector<Row>& rows) {
   nlohmann::ordered_json json = BenchHead("kernels");
   json["rows"] = nlohmann::ordered_json::array();
   for (const Row& row : rows) json["rows"].push_back(RowJson(row));
-  return json.dump(2) + "\n";
+  return JsonText(json);
 }
 
 Result<std::vector<KernelBench>> Select(const std::string& only) {

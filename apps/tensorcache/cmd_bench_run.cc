@@ -205,7 +205,7 @@ Status RunBenchDecode(const CommandLine& line) {
     PrintDecode(row);
     json["rows"].push_back(DecodeJson(row));
   }));
-  return WriteOutput(setup.json_path, json.dump(2) + "\n");
+  return WriteOutput(setup.json_path, JsonText(json));
 }
 
 Status RunBenchPrefill(const CommandLine& line) {
@@ -220,7 +220,7 @@ Status RunBenchPrefill(const CommandLine& line) {
     PrintPrefill(row);
     json["rows"].push_back(PrefillJson(row));
   }));
-  return WriteOutput(setup.json_path, json.dump(2) + "\n");
+  return WriteOutput(setup.json_path, JsonText(json));
 }
 
 Status RunBenchMemory(const CommandLine& line) {
@@ -235,7 +235,7 @@ Status RunBenchMemory(const CommandLine& line) {
     PrintMemory(row);
     json["rows"].push_back(MemoryJson(row));
   }));
-  return WriteOutput(setup.json_path, json.dump(2) + "\n");
+  return WriteOutput(setup.json_path, JsonText(json));
 }
 
 }  // namespace tensorcache::cli

@@ -7,6 +7,7 @@
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
+#include "core/json.h"
 #include "train/torch.h"
 #include "train/train_bench.h"
 
@@ -165,7 +166,7 @@ Status RunBenchTrain(const CommandLine& line) {
   if (only.empty() || only == "gpt-130m") {
     TC_ASSIGN_OR_RETURN(json["large_step"], BenchLargeStep());
   }
-  return WriteOutput(json_path, json.dump(2) + "\n");
+  return WriteOutput(json_path, JsonText(json));
 }
 
 }  // namespace tensorcache::cli

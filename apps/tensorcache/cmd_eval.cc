@@ -335,7 +335,7 @@ std::string ResultJson(const EvalArguments& arguments, int64_t tokens, const std
       json["rows"].push_back(RowJson(variant, variant.scores[i], variants[0].scores[i]));
     }
   }
-  return json.dump(2) + "\n";
+  return JsonText(json);
 }
 
 }  // namespace

@@ -303,7 +303,7 @@ std::string InfoJson(const Checkpoint& checkpoint) {
     json["states"].push_back(
         {{"method", NameOf(row.method)}, {"ring", NameOf(row.ring)}, {"contexts", kContexts}, {"bytes", row.bytes}});
   }
-  return json.dump(2) + "\n";
+  return JsonText(json);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "apps/tensorcache/options.h"
 #include "bench/driver.h"
 #include "core/file.h"
+#include "core/json.h"
 #include "core/text.h"
 #include "data/corpus.h"
 #include "tensorcache/tokenizer.h"
@@ -250,7 +251,7 @@ Status RunTokenizerBench(const CommandLine& line) {
     fmt::print("{}  {:8.1f} MB/s  {:12.0f} tokens/s\n", what, megabytes / time, rate);
     json[what] = {{"mb_per_second", megabytes / time}, {"tokens_per_second", rate}, {"seconds", time}};
   }
-  return WriteOutput(json_path, json.dump(2) + "\n");
+  return WriteOutput(json_path, JsonText(json));
 }
 
 constexpr Command kTokenizerCommands[] = {

@@ -1,6 +1,7 @@
 #include "apps/tensorcache/program.h"
 
 #include <fmt/core.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <new>
 #include <sstream>
 
 #include "apps/tensorcache/build_info.h"
@@ -37,16 +39,20 @@ Status Run(std::span<const Command> commands, const std::string& description, co
 Status RunCatching(std::span<const Command> commands, const std::string& description, const CommandLine& line) {
   try {
     Status status = Run(commands, description, line);
-    if (status.ok() && std::fflush(stdout) != 0) return IoError("cannot write to standard output; is the disk full?");
+    const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+    if (status.ok() && !written) return IoError("cannot write to standard output; is the disk full?");
     return status;
-  } catch (const std::exception& error) {  // out of memory, mostly; the library itself throws nothing
-    return IoError(fmt::format("{}; free some memory or ask for less", FirstLine(error.what())));
+  } catch (const std::bad_alloc&) {
+    return IoError("not enough memory; free some or ask for less");
+  } catch (const std::exception& error) {  // a bug: the library throws nothing else
+    return IoError(std::string(FirstLine(error.what())));
   }
 }
 
 }  // namespace
 
 int RunProgram(std::span<const Command> commands, const std::string& description, int argc, char** argv) {
+  signal(SIGCHLD, SIG_DFL);  // one that is inherited as ignored would hide how our processes end
   const Status status = RunCatching(commands, description, {"tensorcache", {argv + 1, argv + argc}});
   if (!status.ok()) fmt::print(stderr, "tensorcache: {}\n", status.message());
   return ExitStatus(status.code());

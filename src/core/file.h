@@ -62,6 +62,7 @@ class AtomicFile {
 
 // False for what cannot be looked at, too.
 bool Exists(const std::filesystem::path& path);
+bool IsFolder(const std::filesystem::path& path);
 
 // A folder and those above it; it may be there already.
 Status MakeFolder(const std::string& path);

@@ -27,4 +27,10 @@ Result<Json> ParseJson(std::string_view text, std::string_view source, const Jso
 // Reads and parses a file of at most `max_bytes`.
 Result<Json> ReadJsonFile(const std::string& path, int64_t max_bytes = int64_t{64} << 20);
 
+// As it is written to files for people. A string that is not UTF-8, such as a file's name, keeps its readable part.
+template <class AnyJson>
+std::string JsonText(const AnyJson& json, int indent = 2) {
+  return json.dump(indent, ' ', false, AnyJson::error_handler_t::replace) + "\n";
+}
+
 }  // namespace tensorcache

@@ -128,7 +128,7 @@ Result<ExportReport> ExportModel(const ExportOptions& options) {
   report.tensors = std::ssize(HfTensors(*family, config));
   report.bytes = writer.data_bytes();
   TC_RETURN_IF_ERROR(WriteModelFolder({.path = options.out,
-                                       .config = json.dump(2) + "\n",
+                                       .config = JsonText(json),
                                        .tensors = writer,
                                        .files = tokenizer.files,
                                        .progress = options.progress}));

@@ -139,9 +139,9 @@ Result<std::string> FindModelBin(const std::string& folder) {
   std::vector<std::string> found;
   std::error_code error;
   bool has_torch = false;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (IsModelBin(entry.path())) found.push_back(entry.path().string());
-    has_torch |= entry.path().filename().string().starts_with("pytorch_model");
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (IsModelBin(it->path())) found.push_back(it->path().string());
+    has_torch |= it->path().filename().string().starts_with("pytorch_model");
   }
   if (error) return IoError(fmt::format("cannot read the folder {}: {}", Quoted(folder), error.message()));
   if (found.size() == 1) return found.front();
@@ -224,7 +224,7 @@ class Import {
   Result<ImportReport> Write(const SafetensorsWriter& writer, TokenizerFiles tokenizer) {
     report_.bytes = writer.data_bytes();
     TC_RETURN_IF_ERROR(WriteModelFolder({.path = options_.out,
-                                         .config = ToJson(report_.config).dump(2) + "\n",
+                                         .config = JsonText(ToJson(report_.config)),
                                          .tensors = writer,
                                          .files = tokenizer.files,
                                          .progress = options_.progress}));

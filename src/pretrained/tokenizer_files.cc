@@ -75,7 +75,7 @@ std::string MakeTokenizerConfig(const TokenizerFiles& files) {
     json["add_eos_token"] = false;
     json["legacy"] = true;  // a space after special tokens, too, as SentencePiece puts it
   }
-  return json.dump(2) + "\n";
+  return JsonText(json);
 }
 
 }  // namespace

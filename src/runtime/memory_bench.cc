@@ -52,8 +52,10 @@ Status MeasureMethod(const RunBenchOptions& options, const Method& method, RingT
                              .ring = ring};
   config.cache.method = method.method;
   const int64_t per_token = 2 * config.layers * config.kv_heads * config.head_dim * (ring == RingType::kBf16 ? 2 : 4);
-  const std::string path =
-      (std::filesystem::temp_directory_path() / fmt::format("tensorcache_bench_{}.state", getpid())).string();
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+  if (error) return IoError(fmt::format("there is no folder for temporary files: {}; set TMPDIR", error.message()));
+  const std::string path = (folder / fmt::format("tensorcache_bench_{}.state", getpid())).string();
   const int64_t before = ResidentBytes();
   TC_ASSIGN_OR_RETURN(TwoLevelCache cache, TwoLevelCache::Create(config));
   for (const int64_t context : kContexts) {
@@ -71,11 +73,10 @@ Status MeasureMethod(const RunBenchOptions& options, const Method& method, RingT
     row.resident_bytes = ResidentBytes() - before;
     if (method.method != CacheMethod::kFull) {
       TC_RETURN_IF_ERROR(cache.Save(path));
-      row.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path));
-      std::filesystem::remove(path);
+      row.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
+      std::filesystem::remove(path, error);
     }
     on_row(row);
-    if (options.progress) options.progress(fmt::format("{}, {} tokens", method.name, context), 0);
   }
   return OkStatus();
 }

@@ -39,7 +39,7 @@ Status ReadMergesFile(std::string_view text, BpeParts* parts) {
 // Other models keep their vocabularies in files of the same names, but cut their text differently.
 Status CheckIsGpt2(const std::string& vocabulary_path) {
   const std::string path = std::filesystem::path(vocabulary_path).replace_filename(kTokenizerConfigJson).string();
-  if (!std::filesystem::exists(path)) return OkStatus();
+  if (!Exists(path)) return OkStatus();
   TC_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(path));
   const auto found = config.is_object() ? config.find("tokenizer_class") : config.end();
   if (found == config.end() || !found->is_string()) return OkStatus();

@@ -54,7 +54,7 @@ Status SaveModel(const Model& model, const std::string& folder) {
   }
   tensors.writer().SetMetadata(kFormatKey, "pt");
   TC_RETURN_IF_ERROR(tensors.writer().Write(PathIn(folder, kModelFile)));
-  return WriteFileAtomically(PathIn(folder, kConfigFile), ToJson(model.config()).dump(2) + "\n");
+  return WriteFileAtomically(PathIn(folder, kConfigFile), JsonText(ToJson(model.config())));
 }
 
 Status LoadParameters(const std::string& folder, const Model& model, Memories memories) {
@@ -92,8 +92,7 @@ Status SaveTrainState(const TrainState& state, const std::string& folder) {
 
 Result<TrainState> LoadTrainState(const std::string& folder) {
   const std::string path = PathIn(folder, kTrainStateFile);
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) {
+  if (!Exists(path)) {
     return NotFound(
         fmt::format("{}: there is no training to resume in this folder ({} is missing)", folder, kTrainStateFile));
   }

@@ -17,4 +17,8 @@ Status CheckDevice(const std::string& device) {
   return OkStatus();
 }
 
+std::string DeviceOfProcess(const std::string& device, int local_rank) {
+  return device == "cuda" ? fmt::format("cuda:{}", local_rank) : device;
+}
+
 }  // namespace tensorcache::train

@@ -62,8 +62,7 @@ OrderedJson EvalRecord(int64_t step, const EvalMetrics& metrics, bool best) {
 
 Result<MetricsLog> MetricsLog::Open(const std::string& folder, int64_t step) {
   const std::string path = (std::filesystem::path(folder) / "metrics.jsonl").string();
-  std::error_code ignored;
-  if (std::filesystem::exists(path, ignored)) {
+  if (Exists(path)) {
     TC_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxBytes));
     const std::string kept = LinesUpTo(text, step);
     if (kept.size() != text.size()) TC_RETURN_IF_ERROR(WriteFileAtomically(path, kept));

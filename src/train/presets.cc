@@ -17,8 +17,7 @@ Status ReadPresetOrFile(const std::string& name_or_path, TrainConfig* config) {
     TC_ASSIGN_OR_RETURN(const Json json, ParseJson(preset.json, name_or_path));
     return ParseConfig(json, config);
   }
-  std::error_code ignored;
-  if (std::filesystem::exists(name_or_path, ignored)) return ReadConfigFile(name_or_path, config);
+  if (Exists(name_or_path)) return ReadConfigFile(name_or_path, config);
   std::string all;
   for (const std::string_view name : names) all += fmt::format("{}{}", all.empty() ? "" : ", ", name);
   const std::string hint = DidYouMean(name_or_path, names);

@@ -133,7 +133,9 @@ Status Run::Agree(const Status& mine) {
 Status Run::Prepare() {
   TC_RETURN_IF_ERROR(ValidateTrainConfig(config_));
   TC_RETURN_IF_ERROR(CheckDevice(config_.train.device));
-  TC_ASSIGN_OR_RETURN(world_, World::Join(options_.world, at::Device(config_.train.device)));
+  TrainConfig here = config_;
+  here.train.device = DeviceOfProcess(config_.train.device, options_.world.local_rank);
+  TC_ASSIGN_OR_RETURN(world_, World::Join(options_.world, at::Device(here.train.device)));
   // Before text is tokenised and a model made.
   if (!options_.resume) TC_RETURN_IF_ERROR(Agree(First() ? CheckFreshFolder(options_.folder) : OkStatus()));
   data::SourceOptions source_options{.seed = config_.train.seed,
@@ -145,8 +147,9 @@ Status Run::Prepare() {
                       data::MakeSource(config_.data, source_options, &tokenizer_));
   if (config_.model.vocab_size == 0) config_.model.vocab_size = source->vocab_size();
   if (config_.data.kind == data::DataKind::kRecall) config_.model.max_position_embeddings = source->length();
+  here.model = config_.model;
   const Trainer::Start start = options_.resume ? Trainer::Start::kRestored : Trainer::Start::kFresh;
-  TC_ASSIGN_OR_RETURN(trainer_, Trainer::Create(config_, std::move(source), world_.get(), start));
+  TC_ASSIGN_OR_RETURN(trainer_, Trainer::Create(here, std::move(source), world_.get(), start));
   return OkStatus();
 }
 
@@ -171,7 +174,7 @@ Status Run::OpenFolder() {
   TC_RETURN_IF_ERROR(MakeFolder(options_.folder));
   TC_ASSIGN_OR_RETURN(MetricsLog log, MetricsLog::Open(options_.folder, trainer_->step()));
   log_ = std::make_unique<MetricsLog>(std::move(log));
-  return WriteFileAtomically(PathIn(options_.folder, kRunConfigFile), ToJson(config_).dump(2) + "\n");
+  return WriteFileAtomically(PathIn(options_.folder, kRunConfigFile), JsonText(ToJson(config_)));
 }
 
 Result<bool> Run::StopWanted() {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/config.h"
+#include "core/text.h"
 
 namespace tensorcache::train {
 namespace {
@@ -81,9 +82,23 @@ Status ValidateAdaptation(const TrainConfig& config) {
                   config.model.max_position_embeddings, config.Block()));
 }
 
+// A run writes its config down as JSON, and has to read it again.
+Status CheckUtf8(std::string_view name, const std::string& value) {
+  if (IsValidUtf8(value)) return OkStatus();
+  return InvalidArgument(fmt::format("{} is {}, which is not UTF-8; rename it", name, Quoted(value)));
+}
+
+Status CheckPaths(const TrainConfig& config) {
+  TC_RETURN_IF_ERROR(CheckUtf8("train.init", config.train.init));
+  TC_RETURN_IF_ERROR(CheckUtf8("data.text.path", config.data.text.path));
+  TC_RETURN_IF_ERROR(CheckUtf8("data.text.valid_path", config.data.text.valid_path));
+  return CheckUtf8("data.text.tokenizer", config.data.text.tokenizer);
+}
+
 }  // namespace
 
 Status ValidateTrainConfig(const TrainConfig& config) {
+  TC_RETURN_IF_ERROR(CheckPaths(config));
   ModelConfig model = config.model;
   if (model.vocab_size == 0) model.vocab_size = 1;
   TC_RETURN_IF_ERROR(ValidateModelConfig(model));
