@@ -458,8 +458,8 @@ std::string Resealed(std::string content) {
 
 TEST_F(CacheFiles, OfAnotherVersionOrKindAreRefused) {
   std::string other = content_;
-  other[8] = 2;
-  ExpectLoadFails(Resealed(other), "version 2");
+  other[8] = 1;
+  ExpectLoadFails(Resealed(other), "version 1");
   other = content_;
   other[12] = 2;
   ExpectLoadFails(Resealed(other), "session");

@@ -167,7 +167,7 @@ TEST(Evaluate, ImpossibleRequestsAreRefused) {
   };
   EXPECT_TRUE(Evaluate(model, TextOf(tokens), {.contexts = {99}}).ok());
   refused({.contexts = {100}}, "needs a text of 101 tokens or more; this one has 100");
-  refused({.contexts = {0}}, "a context of 0");
+  refused({.contexts = {0}}, "a context needs 1");
   refused({.contexts = {}}, "no context");
   refused({.contexts = {10}, .starts = 0}, "start positions");
   refused({.contexts = {10}, .bins = {4, 4}}, "out of order");

@@ -8,7 +8,7 @@ namespace tensorcache::runtime {
 namespace {
 
 constexpr char kMark[8] = {'T', 'C', 'S', 'T', 'A', 'T', 'E', '\n'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 
 struct Header {
   char mark[8];

@@ -36,18 +36,21 @@ double Distance(const Tensor& a, const Tensor& b) {
   return a.defined() && a.numel() > 0 ? (a - b).abs().max().item<double>() : 0;
 }
 
-// 1e-4 on logits of order 1; states are compared relative to their size.
-void ExpectSame(const Outcome& got, const Outcome& want) {
-  EXPECT_LT(Distance(got.logits, want.logits), 1e-4);
+// `tolerance` is relative to the size of what is compared.
+void ExpectSame(const Outcome& got, const Outcome& want, double tolerance = 1e-5) {
+  EXPECT_LT(Distance(got.logits, want.logits), tolerance * want.logits.abs().max().item<double>());
   EXPECT_EQ(got.state.position, want.state.position);
   for (size_t i = 0; i < want.state.layers.size(); ++i) {
     const LayerState &a = got.state.layers[i], &b = want.state.layers[i];
     for (const auto part : LayerState::kParts) {
       const double size = (b.*part).defined() ? (b.*part).abs().max().template item<double>() : 0;
-      EXPECT_LE(Distance(a.*part, b.*part), 1e-4 * std::max(size, 1e-3)) << "layer " << i;
+      EXPECT_LE(Distance(a.*part, b.*part), tolerance * std::max(size, 1e-3)) << "layer " << i;
     }
   }
 }
+
+// Reads that are divided by their weights' sum are so by numbers near zero, too: that magnifies rounding.
+double RoundingOf(const ModelConfig& config) { return config.cache.tensor_cache.normalize_reads ? 1e-4 : 1e-5; }
 
 class ModelInvariant : public ::testing::TestWithParam<Case> {
  protected:
@@ -63,9 +66,10 @@ TEST_P(ModelInvariant, AnySplitGivesTheSameLogitsAndState) {
   ASSERT_TRUE(whole.logits.isfinite().all().item<bool>());
   EXPECT_GT(whole.logits.std().item<double>(), 0.05);  // differences would show
   EXPECT_EQ(Distance(model.Logits(model.Hidden(tokens, {})), whole.logits), 0) << "keeping a state changes nothing";
-  ExpectSame(RunInBlocks(model, tokens, std::vector<int64_t>(kTokens, 1)), whole);
-  ExpectSame(RunInBlocks(model, tokens, {1, 2, 17, 3, 1, 1, 9, 7}), whole);
-  ExpectSame(RunInBlocks(model, tokens, {20, 21}), whole);
+  const double tolerance = RoundingOf(config);
+  ExpectSame(RunInBlocks(model, tokens, std::vector<int64_t>(kTokens, 1)), whole, tolerance);
+  ExpectSame(RunInBlocks(model, tokens, {1, 2, 17, 3, 1, 1, 9, 7}), whole, tolerance);
+  ExpectSame(RunInBlocks(model, tokens, {20, 21}), whole, tolerance);
 }
 
 TEST_P(ModelInvariant, CompositeGivesTheSameLogitsAndGradients) {
