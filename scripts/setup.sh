@@ -10,7 +10,7 @@
 # Run it as often as you like: what is there is neither fetched nor installed again. LibTorch is taken from the first of
 #   1. whatever CMake finds already (CMAKE_PREFIX_PATH, Torch_DIR, Torch_ROOT, system folders)
 #   2. the pip wheel, unpacked into build/deps (pip's own settings apply)
-#   3. Debian's libtorch-dev
+#   3. Debian's libtorch-dev, where it is recent enough
 set -euo pipefail
 
 readonly TORCH_VERSION=2.13.0
@@ -61,7 +61,6 @@ missing_packages() {
   recent g++ 12 || echo build-essential
   recent cmake 3.25 || echo cmake
   command -v ninja >/dev/null || echo ninja-build
-  command -v pkg-config >/dev/null || echo pkg-config
   local package
   for package in libhwy-dev libopenblas-dev libcli11-dev nlohmann-json3-dev libfmt-dev libsentencepiece-dev \
     libgtest-dev; do

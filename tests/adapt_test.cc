@@ -71,17 +71,17 @@ TEST_F(AdaptTest, EveryKindTrainsAndResumesToTheLastBit) {
                                    {"--distill", "0.5"}};
   for (size_t i = 0; i < kinds.size(); ++i) {
     const std::string whole = "whole" + std::to_string(i), parts = "parts" + std::to_string(i);
-    const Outcome all = Run(Adapt(whole, kinds[i]));
+    const Args what = With(kinds[i], {"--set", "train.steps=150"});  // long enough to be stopped in the middle
+    const Outcome all = Run(Adapt(whole, what));
     ASSERT_EQ(all.status, 0) << all.err;
-    Process process(Adapt(parts, kinds[i]), temp_.path());
-    WaitUntil([&] { return ReadAll(temp_.Path(parts + "/metrics.jsonl")).find("\"step\":2") != std::string::npos; });
+    Process process(Adapt(parts, what), temp_.path());
+    ASSERT_TRUE(WaitUntil(
+        [&] { return ReadAll(temp_.Path(parts + "/metrics.jsonl")).find("\"step\":2") != std::string::npos; }));
     process.Signal(SIGTERM);
     ASSERT_EQ(process.Wait(), 0) << process.Err();
-    const bool stopped = process.Out().find("tensorcache adapt --resume --out") != std::string::npos;
-    if (stopped) {
-      const Outcome rest = Run({"adapt", "--resume", "--out", temp_.Path(parts)});
-      ASSERT_EQ(rest.status, 0) << rest.err;
-    }
+    ASSERT_NE(process.Out().find("tensorcache adapt --resume --out"), std::string::npos) << process.Out();
+    const Outcome rest = Run({"adapt", "--resume", "--out", temp_.Path(parts)});
+    ASSERT_EQ(rest.status, 0) << rest.err;
     EXPECT_EQ(ModelBytes(parts), ModelBytes(whole)) << i;
   }
 }
@@ -158,12 +158,14 @@ TEST_F(AdaptTest, GoesOnAfterTheModelItStartedFromHasMoved) {
   fs::rename(model_, temp_.Path("moved"));
   const Outcome lost = Run({"adapt", "--resume", "--out", temp_.Path("out"), "--set", "train.steps=8"});
   EXPECT_EQ(lost.status, 2);
+  EXPECT_NE(lost.err.find("data.text.tokenizer"), std::string::npos) << lost.err;
   const Outcome found = Run({"adapt", "--resume", "--out", temp_.Path("out"), "--set", "train.steps=8", "--set",
                              "data.text.tokenizer=" + temp_.Path("moved")});
   EXPECT_EQ(found.status, 0) << found.err;
   const Outcome other = Run({"adapt", "--resume", "--out", temp_.Path("out"), "--set", "train.steps=10", "--set",
                              "data.text.tokenizer=characters"});
   EXPECT_EQ(other.status, 2);
+  EXPECT_NE(other.err.find("another tokenizer"), std::string::npos) << other.err;
 }
 
 TEST_F(AdaptTest, AMemoryThatIsThereGoesOnLearning) {

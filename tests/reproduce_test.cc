@@ -70,7 +70,7 @@ TEST_F(ReproduceTest, ExtensionsHaveTheirDefaultBesideThem) {
 
 TEST_F(ReproduceTest, AStoppedReproductionGoesOn) {
   Args args = Small("rules");
-  args[6] = "train.steps=100000";
+  args[6] = "train.steps=120";  // long enough to be stopped in the middle
   {
     Process process(args, temp_.path());
     const std::string runs = Out() + "/runs";
@@ -87,8 +87,14 @@ TEST_F(ReproduceTest, AStoppedReproductionGoesOn) {
     EXPECT_NE(process.Err().find("stopped; what was trained is kept"), std::string::npos) << process.Err();
   }
   size_t saved = 0;
-  for (const auto& entry : fs::directory_iterator(Out() + "/runs")) saved += fs::exists(entry.path() / "config.json");
+  for (const auto& entry : fs::directory_iterator(Out() + "/runs")) {
+    saved += fs::exists(entry.path() / "train_state.safetensors");
+    EXPECT_FALSE(fs::exists(entry.path() / "done.json"));
+  }
   EXPECT_GE(saved, 1u);
+  const Outcome rest = Run(args);
+  ASSERT_EQ(rest.status, 0) << rest.err;
+  EXPECT_EQ(Read("rules").runs[0].steps, 120);
 }
 
 TEST_F(ReproduceTest, TextThatIsNotThereIsNamed) {
@@ -131,7 +137,8 @@ TEST_F(ReproduceTest, NovelsComparesMethodsOnTheSamePlaces) {
 
 TEST_F(ReproduceTest, WhatTellsRunsApartIsNotChanged) {
   ExpectMistake(Small("rules", {"--set", "train.seed=3"}), "give --seeds");
-  ExpectMistake(Small("recall", {"--set", "cache.method=window"}), "choose them themselves");
+  ExpectMistake(Small("recall", {"--set", "cache.method=window"}), "the runs of this experiment differ in it");
+  ExpectMistake(Small("rules", {"--set", "cache.tensor_cache.rule=delta"}), "the runs of this experiment differ in it");
   ExpectMistake(Small("rules", {"--seeds", "1,2,1"}), "--seeds has 1 twice");
 }
 

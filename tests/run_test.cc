@@ -285,7 +285,7 @@ TEST_F(RunTest, MistakesAreOneLineAndStatus2) {
   const Args eval = {"eval", "--model", model, "--data", text};
   ExpectMistake(With(eval, {"--context", "13"}), "needs a text of 14 tokens or more; this one has 13");
   ExpectMistake(With(eval, {"--context", "4,x"}), "--context");
-  ExpectMistake(With(eval, {"--context", "0"}), "a context of 0");
+  ExpectMistake(With(eval, {"--context", "0"}), "a context needs 1");
   ExpectMistake(With(eval, {"--context", "4", "--starts", "0"}), "start positions");
   ExpectMistake(With(eval, {"--context", "4", "--bins", "3,2"}), "out of order");
   ExpectMistake(With(eval, {"--context", "4", "--last", "0"}), "--last");
@@ -388,7 +388,7 @@ TEST_F(RunTest, EvalComparesCheckpointsAndAnswers) {
   ExpectMistake(With(eval, {"--compare", temp_.Path("nothing")}), "no model");
   const Outcome none = Run(With(eval, {"--only-after", "no such text"}));
   EXPECT_EQ(none.status, 2);
-  EXPECT_NE(none.err.find("counts"), std::string::npos) << none.err;
+  EXPECT_NE(none.err.find("nothing to count"), std::string::npos) << none.err;
 }
 
 TEST_F(RunTest, InfoTellsSizesAndWhatWasLearned) {
@@ -415,7 +415,7 @@ TEST_F(RunTest, InfoTellsSizesAndWhatWasLearned) {
     ModelOptions options = {.ring = row["ring"] == "bf16" ? RingType::kBf16 : RingType::kFp32,
                             .cache = TinyConfig().cache};
     if (row["method"] == "full") {
-      EXPECT_EQ(row["bytes"][4], (row["ring"] == "bf16" ? 2 : 4) * 2 * 2 * 2 * 8 * (int64_t{1} << 20));
+      EXPECT_EQ(row["bytes"][4], (row["ring"] == "bf16" ? 2 : 4) * 2 * 2 * 2 * 8 * 1'000'000);
     }
     if (row["method"] != "tensor_cache" && row["method"] != "window") continue;
     if (row["method"] == "window") options.cache->method = CacheMethod::kWindow;

@@ -48,7 +48,7 @@ struct DemoArguments {
 
 RecallRun DemoRun(CacheMethod method, int64_t steps) {
   RecallRun run = experiments::GapRun(method, kTrainedGap);
-  run.changes.insert(run.changes.end(), {fmt::format("train.steps={}", steps), "train.batch_size=16"});
+  run.budget = {fmt::format("train.steps={}", steps), "train.batch_size=16"};
   return run;
 }
 
@@ -106,6 +106,7 @@ Status Demo::Train() {
     jobs.back().name = MethodTitle(method);
   }
   TC_RETURN_IF_ERROR(lab_->Train(jobs));
+  EndOnSignals();
   progress.Clear();
   for (size_t m = 0; m < kMethods.size(); ++m) {
     TC_ASSIGN_OR_RETURN(const experiments::TrainedRun run, lab_->Find(jobs[m]));

@@ -1,9 +1,7 @@
 // tensorcache generate: a text and what the model makes of it, as it comes; sessions that go on another day.
 #include <fmt/core.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +11,7 @@
 #include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/model_options.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/stop_signal.h"
 #include "apps/tensorcache/terminal.h"
 #include "core/file.h"
 #include "core/text.h"
@@ -26,22 +25,6 @@ namespace {
 constexpr int64_t kMaxText = int64_t{1} << 30;
 // Tokens of a prompt between two looks at the clock and at signals.
 constexpr size_t kPromptPiece = 2048;
-
-std::atomic<bool> stop_wanted = false;
-static_assert(std::atomic<bool>::is_always_lock_free);
-
-// A second signal ends the program at once, as if nobody listened.
-void AskToStop(int signal_number) {
-  stop_wanted = true;
-  signal(signal_number, SIG_DFL);
-}
-
-void ListenToSignals() {
-  struct sigaction action = {};
-  action.sa_handler = AskToStop;  // without SA_RESTART: waiting for a line ends as well
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
 
 struct GenerateArguments {
   ModelArguments model;
@@ -221,7 +204,7 @@ class Generator {
     TC_RETURN_IF_ERROR(output_.Begin(session_.recent()));
     const auto start = Rate::Clock::now();
     int64_t n = 0;
-    for (ended_ = false; n < arguments_.max_tokens && session_.room() > 0 && !stop_wanted && !output_.stopped(); ++n) {
+    for (ended_ = false; n < arguments_.max_tokens && session_.room() > 0 && !StopWanted() && !output_.stopped(); ++n) {
       TC_ASSIGN_OR_RETURN(const int32_t token,
                           sampler_.Sample(Logits(), session_.recent(), static_cast<uint64_t>(session_.position())));
       ended_ = tokenizer_ != nullptr && token == tokenizer_->end_of_text() && !arguments_.ignore_end;
@@ -282,7 +265,7 @@ class Generator {
     Progress progress(static_cast<int>(tokens.size()));
     const auto start = Rate::Clock::now();
     for (size_t at = 0; at < tokens.size(); at += kPromptPiece) {
-      if (stop_wanted) {
+      if (StopWanted()) {
         return IoError(fmt::format("stopped after {} of {} tokens of the prompt{}", at, tokens.size(),
                                    arguments_.session.empty() ? "" : "; the session is as it was"));
       }
@@ -308,7 +291,7 @@ bool NextLine(std::string& line) {
   if (terminal) fmt::print(stderr, "> ");
   char* buffer = nullptr;
   size_t capacity = 0;
-  const ssize_t length = stop_wanted ? -1 : getline(&buffer, &capacity, stdin);
+  const ssize_t length = StopWanted() ? -1 : getline(&buffer, &capacity, stdin);
   if (length > 0) line.assign(buffer, static_cast<size_t>(length));
   std::free(buffer);
   if (length <= 0 && terminal) fmt::print(stderr, "\n");
@@ -334,7 +317,7 @@ Status RunGenerate(const CommandLine& line) {
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
   if (!go) return OkStatus();
   TC_RETURN_IF_ERROR(CheckArguments(arguments));
-  ListenToSignals();
+  StopOnSignals();
   TC_ASSIGN_OR_RETURN(Generator generator, Generator::Create(arguments));
   TC_RETURN_IF_ERROR(generator.ReadPrompt());
   if (arguments.interactive) {

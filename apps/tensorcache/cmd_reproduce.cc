@@ -102,17 +102,6 @@ Result<std::vector<uint64_t>> ParseSeeds(const std::string& text) {
   return seeds;
 }
 
-// What tells the runs of an experiment apart cannot be changed in all of them.
-Status CheckChanges(const std::vector<std::string>& changes) {
-  for (const std::string& change : changes) {
-    if (change.starts_with("train.seed=")) return InvalidArgument("--set train.seed: give --seeds instead");
-    if (change.starts_with("cache.method=")) {
-      return InvalidArgument("--set cache.method: the experiments compare methods, and choose them themselves");
-    }
-  }
-  return OkStatus();
-}
-
 // FLOPs a second that training reaches with all jobs together, about: half of what sgemm does.
 double TrainingRate(int jobs) {
   const int threads = std::max(1, std::min(jobs, static_cast<int>(std::thread::hardware_concurrency())));
@@ -232,7 +221,7 @@ void Reproduction::Sign(const Experiment& experiment, const std::vector<TrainJob
   result->made = MadeHere(CommandOf(experiment));
   result->made.budget = NameOf(options_.budget);
   result->made.data = DataOf(jobs);
-  result->made.seeds = options_.seeds;
+  if (jobs.empty()) result->made.seeds = options_.seeds;
   if (!jobs.empty()) result->made.changes = options_.changes;
   for (const TrainJob& job : jobs) {
     std::vector<uint64_t>& seeds = result->made.seeds;
@@ -250,7 +239,9 @@ Status Reproduction::RunOne(const Experiment& experiment) {
                result->made.commit.empty() ? "this program" : "the program of commit " + result->made.commit);
   } else {
     TC_RETURN_IF_ERROR(CheckReplace(experiment, jobs));
+    StopOnSignals();
     TC_RETURN_IF_ERROR(Train(jobs));
+    EndOnSignals();  // models are kept, and a measurement is made as a whole
     const auto start = Clock::now();
     Progress progress;
     const experiments::MeasureContext context{
@@ -328,7 +319,6 @@ Status RunReproduce(const CommandLine& line) {
     }
   }
   TC_RETURN_IF_ERROR(CheckOutputPath(arguments.json));
-  TC_RETURN_IF_ERROR(CheckChanges(arguments.changes));
   TC_ASSIGN_OR_RETURN(const std::vector<uint64_t> seeds, ParseSeeds(arguments.seeds));
   const ExperimentOptions options{.budget = arguments.quick ? experiments::Budget::kQuick : experiments::Budget::kFull,
                                   .seeds = seeds,

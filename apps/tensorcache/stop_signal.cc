@@ -17,10 +17,17 @@ void AskToStop(int signal_number) {
 
 const std::atomic<bool>* StopOnSignals() {
   struct sigaction action = {};
-  action.sa_handler = AskToStop;
+  action.sa_handler = AskToStop;  // without SA_RESTART: waiting for a line ends as well
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   return &stop_wanted;
+}
+
+bool StopWanted() { return stop_wanted; }
+
+void EndOnSignals() {
+  signal(SIGINT, SIG_DFL);
+  signal(SIGTERM, SIG_DFL);
 }
 
 }  // namespace tensorcache::cli

@@ -27,10 +27,6 @@ bool Utf8Terminal() {
   return false;
 }
 
-std::string PlusMinus(double mean, double std) {
-  return fmt::format("{:.1f} {} {:.1f}", mean, Utf8Terminal() ? "±" : "+-", std);
-}
-
 std::string PadLeft(const std::string& text, size_t width) {
   size_t columns = 0;
   for (const char c : text) columns += (static_cast<unsigned char>(c) & 0xC0) != 0x80;  // not a continuation byte

@@ -13,9 +13,6 @@ bool Utf8Terminal();
 // Of standard error's terminal; 80 if it does not tell.
 size_t TerminalColumns();
 
-// "19.8 ± 4.7" or "19.8 +- 4.7".
-std::string PlusMinus(double mean, double std);
-
 // "42 s", "17 min", "2 h 05 min".
 std::string Duration(double seconds);
 

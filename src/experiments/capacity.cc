@@ -149,14 +149,10 @@ double ExpectedCapacity(int64_t dim, CapacityRegime regime) {
   return 0;
 }
 
-CapacityRow MeasureCapacityRow(int64_t dim, CapacityRegime regime, const std::vector<uint64_t>& seeds,
-                               const std::function<void()>& on_trial) {
+CapacityRow MeasureCapacityRow(int64_t dim, CapacityRegime regime, const std::vector<uint64_t>& seeds) {
   TC_CHECK(!seeds.empty());
   std::vector<double> capacities;
-  for (const uint64_t seed : seeds) {
-    capacities.push_back(static_cast<double>(MeasureCapacity(dim, regime, seed)));
-    if (on_trial) on_trial();
-  }
+  for (const uint64_t seed : seeds) capacities.push_back(static_cast<double>(MeasureCapacity(dim, regime, seed)));
   const Spread spread = SpreadOf(capacities);
   CapacityRow row{.dim = dim, .regime = regime, .mean = spread.mean, .std = spread.std};
   for (size_t i = 0; i < kCapacityDims.size(); ++i) {

@@ -77,9 +77,7 @@ struct CapacityRow {
   double paper_std = 0;
 };
 
-// One cell of the table, measured with `seeds` and set beside the published figures. `on_trial` is called after each
-// seed.
-CapacityRow MeasureCapacityRow(int64_t dim, CapacityRegime regime, const std::vector<uint64_t>& seeds,
-                               const std::function<void()>& on_trial = {});
+// One cell of the table, measured with `seeds` and set beside the published figures.
+CapacityRow MeasureCapacityRow(int64_t dim, CapacityRegime regime, const std::vector<uint64_t>& seeds);
 
 }  // namespace tensorcache::experiments

@@ -57,7 +57,9 @@ Result<ExperimentResult> MeasureCapacityTable(const MeasureContext& context) {
   for (const int64_t dim : kCapacityDims) {
     Row row{.label = std::to_string(dim)};
     for (size_t r = 0; r < kCapacityRegimes.size(); ++r) {
-      context.Tell(static_cast<double>(r) / 3, fmt::format("D = {}", dim));
+      context.Tell(static_cast<double>(table.rows.size() * kCapacityRegimes.size() + r) /
+                       static_cast<double>(kCapacityDims.size() * kCapacityRegimes.size()),
+                   fmt::format("D = {}", dim));
       const CapacityRow measured = MeasureCapacityRow(dim, kCapacityRegimes[r], seeds);
       Cell cell = Measured(measured.mean);
       if (seeds.size() > 1) cell.std = measured.std;

@@ -58,6 +58,11 @@ std::span<const Experiment> Experiments();
 // By name; an unknown one gives the nearest.
 Result<const Experiment*> FindExperiment(const std::string& name);
 
+// Changes a run's config: by what is usual, by what tells the runs of the experiment apart, and by what the user changes in
+// every run, which may be usual but not `own`.
+Status ApplyChanges(const std::vector<std::string>& usual, const std::vector<std::string>& own,
+                    const std::vector<std::string>& users, TrainJob* job);
+
 // {1337, 2027, 3037} as in the paper, or the first of them, unless the options name others.
 std::vector<uint64_t> PaperSeeds(const ExperimentOptions& options);
 // A single seed, unless the options name others.

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "core/config.h"
 #include "core/text.h"
 
 namespace tensorcache::experiments {
@@ -42,6 +45,25 @@ Result<const Experiment*> FindExperiment(const std::string& name) {
   const std::string hint = DidYouMean(name, names);
   return InvalidArgument(fmt::format("there is no experiment {}{}", Quoted(name),
                                      hint.empty() ? fmt::format("; there are {}", all) : hint));
+}
+
+Status ApplyChanges(const std::vector<std::string>& usual, const std::vector<std::string>& own,
+                    const std::vector<std::string>& users, TrainJob* job) {
+  const auto key_of = [](const std::string& change) { return change.substr(0, change.find('=')); };
+  for (const std::string& change : users) {
+    const std::string key = key_of(change);
+    if (key == "train.seed") return InvalidArgument("--set train.seed: give --seeds instead");
+    if (std::ranges::find(own, key, key_of) != own.end()) {
+      return InvalidArgument(fmt::format("--set {}: the runs of this experiment differ in it", key));
+    }
+  }
+  for (const auto* changes : {&usual, &own, &users}) {
+    for (const std::string& change : *changes) {
+      TC_RETURN_IF_ERROR(ApplyOverride(change, &job->config));
+      job->changes += fmt::format("{}{}", job->changes.empty() ? "" : " ", change);
+    }
+  }
+  return ValidateTrainConfig(job->config);
 }
 
 std::vector<uint64_t> PaperSeeds(const ExperimentOptions& options) {

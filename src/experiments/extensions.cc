@@ -97,8 +97,8 @@ RecallRun VariantRun(const ExperimentOptions& options, const Extension& extensio
       .changes = recall ? GapRun(CacheMethod::kTensorCache, 24).changes : MultistoreChanges(CacheMethod::kTensorCache)};
   for (const std::string& change : variant.changes) run.changes.push_back("cache.tensor_cache." + change);
   // What is solved need not be trained on: the figure of interest is how soon that is.
-  run.changes.push_back(fmt::format("train.target_loss={}", kTargetLoss));
-  if (options.quick()) run.changes.push_back("train.batch_size=8");
+  run.budget.push_back(fmt::format("train.target_loss={}", kTargetLoss));
+  if (options.quick()) run.budget.emplace_back("train.batch_size=8");
   return run;
 }
 
@@ -187,7 +187,7 @@ Result<ExperimentResult> MeasureOf(const Extension& extension, const MeasureCont
     }
     TC_ASSIGN_OR_RETURN(const double bytes,
                         StateBytesOf(context, VariantRun(context.options, extension, variant, Task::kRecall),
-                                     OneSeed(context.options)[0], RingType::kFp32, data::RecallConfig{}));
+                                     OneSeed(context.options)[0], RingType::kFp32));
     row.cells.push_back(Measured(bytes / kKibibyte));
     table.rows.push_back(std::move(row));
   }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -34,7 +35,7 @@ constexpr char kDoneFile[] = "done.json";
 constexpr auto kPollEvery = std::chrono::milliseconds(50);
 constexpr auto kReportEvery = std::chrono::seconds(1);
 
-std::string ConfigText(const train::TrainConfig& config) { return ToJson(config).dump(1) + "\n"; }
+std::string ConfigText(const train::TrainConfig& config) { return JsonText(ToJson(config), 1); }
 
 // "cache.window=12\n...": what is not as it is by default, so that an option which is added later leaves old runs theirs.
 // Texts count by what is in them.
@@ -48,55 +49,79 @@ std::string ChangedKeys(train::TrainConfig config, const std::string& data) {
   return text;
 }
 
-double MeanOf(const Json& values) {
-  double sum = 0;
-  for (const Json& value : values) sum += value.get<double>();
-  return values.empty() ? 0 : sum / static_cast<double>(values.size());
-}
-
 std::string MetricsPath(const std::string& folder) { return folder + "/metrics.jsonl"; }
 
-std::optional<Json> ParseRecord(const std::string& line) {
-  Result<Json> record = ParseJson(line, "metrics.jsonl");
-  if (!record.ok() || !record->is_object() || !record->contains("kind")) return {};
-  return std::move(*record);
+// A line of a run's metrics. NaN where a number is missing or is none.
+struct MetricsRecord {
+  std::string kind;
+  int64_t step = 0;
+  Json values;
+
+  double Number(const char* key) const { return NumberIn(values, key); }
+  static double NumberIn(const Json& object, const char* key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_number() ? found->get<double>() : std::nan("");
+  }
+};
+
+// Nothing for a line that is cut short, or not one of metrics.
+std::optional<MetricsRecord> ParseRecord(const std::string& line) {
+  Result<Json> json = ParseJson(line, "metrics.jsonl");
+  if (!json.ok() || !json->is_object()) return {};
+  const auto kind = json->find("kind"), step = json->find("step");
+  if (kind == json->end() || !kind->is_string() || step == json->end() || !step->is_number_integer()) return {};
+  return MetricsRecord{.kind = *kind, .step = *step, .values = std::move(*json)};
 }
 
 // The complete lines of a run's metrics; none if there are none yet.
-std::vector<Json> ReadMetrics(const std::string& folder) {
-  std::vector<Json> records;
+std::vector<MetricsRecord> ReadMetrics(const std::string& folder) {
+  std::vector<MetricsRecord> records;
   const Result<std::string> text = ReadWholeFile(MetricsPath(folder), kMaxLogBytes);
   if (!text.ok()) return records;
   std::istringstream lines(*text);
   for (std::string line; std::getline(lines, line);) {
-    if (std::optional<Json> record = ParseRecord(line)) records.push_back(std::move(*record));
+    if (std::optional<MetricsRecord> record = ParseRecord(line)) records.push_back(std::move(*record));
   }
   return records;
 }
 
 // The last complete line alone: a run that goes on is asked often, and its metrics grow.
-std::optional<Json> LastRecord(const std::string& folder) {
+std::optional<MetricsRecord> LastRecord(const std::string& folder) {
   constexpr std::streamoff kTail = 64 << 10;
   std::ifstream file(MetricsPath(folder), std::ios::binary | std::ios::ate);
   if (!file) return {};
   file.seekg(std::max<std::streamoff>(0, file.tellg() - kTail));
-  std::optional<Json> last;
+  std::optional<MetricsRecord> last;
   for (std::string line; std::getline(file, line);) {
-    if (std::optional<Json> record = ParseRecord(line)) last = std::move(record);
+    if (std::optional<MetricsRecord> record = ParseRecord(line)) last = std::move(record);
   }
   return last;
 }
 
+// Of the numbers in a list; NaN if there are none.
+double MeanIn(const Json& layer, const char* key) {
+  const auto found = layer.find(key);
+  double sum = 0, count = 0;
+  if (found != layer.end() && found->is_array()) {
+    for (const Json& value : *found) {
+      sum += value.is_number() ? value.get<double>() : std::nan("");
+      ++count;
+    }
+  }
+  return sum / count;
+}
+
 std::vector<LearnedLayer> LearnedLayers(const Json& record) {
   std::vector<LearnedLayer> layers;
-  if (!record.contains("layers")) return layers;
+  const auto found = record.find("layers");
+  if (found == record.end() || !found->is_array()) return layers;
   int64_t index = 0;
-  for (const Json& layer : record["layers"]) {
-    if (layer.contains("lambda")) {
+  for (const Json& layer : *found) {
+    if (layer.is_object() && layer.contains("lambda")) {
       layers.push_back({.layer = index,
-                        .gate = MeanOf(layer["gate"]),
-                        .lambda = MeanOf(layer["lambda"]),
-                        .eta = MeanOf(layer["eta"])});
+                        .gate = MeanIn(layer, "gate"),
+                        .lambda = MeanIn(layer, "lambda"),
+                        .eta = MeanIn(layer, "eta")});
     }
     ++index;
   }
@@ -104,28 +129,27 @@ std::vector<LearnedLayer> LearnedLayers(const Json& record) {
 }
 
 // What the metrics tell of a run that is complete.
-TrainedRun Summarize(const TrainJob& job, int threads, const std::vector<Json>& metrics) {
+TrainedRun Summarize(const TrainJob& job, int threads, const std::vector<MetricsRecord>& metrics) {
   TrainedRun run;
   run.record.name = job.name;
   run.record.changes = job.changes;
   run.threads = threads;
   std::vector<double> seconds;
-  int64_t step_tokens = 0;
-  for (const Json& record : metrics) {
-    const int64_t step = record["step"].get<int64_t>();
-    run.record.steps = std::max(run.record.steps, step);
-    if (record["kind"] == "eval") {
+  double step_tokens = 0;
+  for (const MetricsRecord& record : metrics) {
+    run.record.steps = std::max(run.record.steps, record.step);
+    if (record.kind == "eval") {
       run.evaluations.push_back(
-          {.step = step, .loss = record["loss"].get<double>(), .accuracy = record["accuracy"].get<double>()});
+          {.step = record.step, .loss = record.Number("loss"), .accuracy = record.Number("accuracy")});
       run.record.loss = run.evaluations.back().loss;
-    } else if (record["kind"] == "train") {
-      step_tokens = record["tokens"].get<int64_t>();
-      seconds.push_back(record["cpu_seconds"].get<double>() / static_cast<double>(threads));
-      run.layers = LearnedLayers(record);
+    } else if (record.kind == "train") {
+      step_tokens = record.Number("tokens");
+      seconds.push_back(record.Number("cpu_seconds") / static_cast<double>(threads));
+      run.layers = LearnedLayers(record.values);
     }
   }
   run.seconds_per_step = Median(seconds);
-  run.record.tokens = step_tokens * run.record.steps;
+  run.record.tokens = static_cast<int64_t>(step_tokens) * run.record.steps;
   run.record.seconds = run.seconds_per_step * static_cast<double>(run.record.steps);
   return run;
 }
@@ -200,7 +224,7 @@ Result<TrainedRun> Lab::Find(const TrainJob& job) const {
   return run;
 }
 
-bool Lab::IsComplete(const TrainJob& job) const { return fs::exists(PathOf(job, kDoneFile)); }
+bool Lab::IsComplete(const TrainJob& job) const { return Exists(PathOf(job, kDoneFile)); }
 
 void Lab::AddMissing(const TrainJob& job, std::set<std::string>* seen, std::vector<TrainJob>* missing) const {
   if (!seen->insert(FolderOf(job)).second || IsComplete(job)) return;
@@ -219,8 +243,8 @@ double Lab::WorkLeft(std::span<const TrainJob> jobs) const {
   double left = 0;
   for (const TrainJob& job : jobs) {
     if (IsComplete(job)) continue;
-    const std::optional<Json> last = LastRecord(FolderOf(job));
-    const double done = last ? (*last)["step"].get<double>() / static_cast<double>(job.config.train.steps) : 0;
+    const std::optional<MetricsRecord> last = LastRecord(FolderOf(job));
+    const double done = last ? static_cast<double>(last->step) / static_cast<double>(job.config.train.steps) : 0;
     left += TrainingWork(job) * (1 - std::min(done, 1.0));
   }
   return left;
@@ -234,11 +258,11 @@ Result<Lab::Running> Lab::Start(const TrainJob& job) const {
                                         "--out",          folder,  "--threads", std::to_string(options_.threads)};
   if (job.from != nullptr) arguments.insert(arguments.end(), {"--set", "train.init=" + FolderOf(*job.from)});
   if (Exists(fs::path(folder) / kTrainStateFile)) arguments.push_back("--resume");
-  const std::optional<Json> last = LastRecord(folder);
+  const std::optional<MetricsRecord> last = LastRecord(folder);
   TC_ASSIGN_OR_RETURN(
       ChildProcess process,
       ChildProcess::Start({.arguments = std::move(arguments), .log = folder + "/log.txt", .environment = {}}));
-  return Running{job, last ? (*last)["step"].get<int64_t>() : 0, std::move(process)};
+  return Running{job, last ? last->step : 0, std::move(process)};
 }
 
 Status Lab::Finish(const Running& running, int64_t peak_bytes) const {
@@ -253,7 +277,7 @@ Status Lab::Finish(const Running& running, int64_t peak_bytes) const {
   }
   // A process that only found everything done has not had what training needs.
   run.peak_bytes = run.record.steps > running.first_step ? peak_bytes : 0;
-  return WriteFileAtomically(folder + "/" + kDoneFile, ToJson(run).dump(1) + "\n");
+  return WriteFileAtomically(folder + "/" + kDoneFile, JsonText(ToJson(run), 1));
 }
 
 void Lab::Report(std::span<const TrainJob> jobs, std::span<const Running> running) const {
@@ -265,11 +289,10 @@ void Lab::Report(std::span<const TrainJob> jobs, std::span<const Running> runnin
     progress.runs += IsComplete(job) ? 1 : 0;
   }
   for (const Running& run : running) {
-    const std::optional<Json> last = LastRecord(FolderOf(run.job));
+    const std::optional<MetricsRecord> last = LastRecord(FolderOf(run.job));
     if (!last) continue;
-    progress.running +=
-        fmt::format("{}{} {}/{} loss {:.3f}", progress.running.empty() ? "" : "; ", run.job.name,
-                    (*last)["step"].get<int64_t>(), run.job.config.train.steps, (*last)["loss"].get<double>());
+    progress.running += fmt::format("{}{} {}/{} loss {:.3f}", progress.running.empty() ? "" : "; ", run.job.name,
+                                    last->step, run.job.config.train.steps, last->Number("loss"));
   }
   progress.work = total > 0 ? 1 - WorkLeft(jobs) / total : 1;
   options_.progress(progress);

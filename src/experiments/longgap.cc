@@ -12,7 +12,6 @@ namespace tensorcache::experiments {
 namespace {
 
 constexpr std::array<int64_t, 4> kGaps = {128, 256, 512, 1024};
-constexpr std::array kMethods = {CacheMethod::kFull, CacheMethod::kInfini, CacheMethod::kTensorCache};
 constexpr int64_t kMatchedGap = 24, kFirstRung = 64;
 constexpr int64_t kMostSteps = 400;
 constexpr double kTargetLoss = 0.01;
@@ -26,8 +25,6 @@ constexpr Published kPublished[4][3] = {
     {{1.000, 0.000, 1054}, {1.000, 0.000, 114}, {1.000, 0.000, 112}},
     {{1.000, 0.000, 2078}, {0.872, 0.106, 114}, {0.959, 0.058, 112}},
 };
-
-data::RecallConfig TaskOf(int64_t gap) { return {.gap = gap, .episodes = 1}; }
 
 // Until solved; runs that were not are counted, not averaged.
 Cell StepsCell(const RecallScores& scores) {
@@ -47,19 +44,20 @@ std::vector<int64_t> LongGapsOf(const ExperimentOptions& options) {
 // A ladder: each run starts from the model of half its gap, the lowest from the main table's.
 RecallRun LongGapRun(const ExperimentOptions& options, CacheMethod method, int64_t gap) {
   if (gap < kFirstRung) return GapRun(method, kMatchedGap);
-  RecallRun run{.name = fmt::format("longgap-{}-{}", gap, NameOf(method)),
-                .changes = {fmt::format("cache.method={}", NameOf(method)), fmt::format("data.recall.gap={}", gap),
-                            "data.recall.episodes=1", "train.batch_size=16",
-                            fmt::format("train.target_loss={}", kTargetLoss), "train.eval_batches=8"},
-                .from = std::make_shared<const RecallRun>(LongGapRun(options, method, gap / 2))};
-  if (!options.quick()) run.changes.push_back(fmt::format("train.steps={}", kMostSteps));
+  RecallRun run{
+      .name = fmt::format("longgap-{}-{}", gap, NameOf(method)),
+      .changes = {fmt::format("cache.method={}", NameOf(method)), fmt::format("data.recall.gap={}", gap),
+                  "data.recall.episodes=1"},
+      .budget = {"train.batch_size=16", fmt::format("train.target_loss={}", kTargetLoss), "train.eval_batches=8"},
+      .from = std::make_shared<const RecallRun>(LongGapRun(options, method, gap / 2))};
+  if (!options.quick()) run.budget.push_back(fmt::format("train.steps={}", kMostSteps));
   return run;
 }
 
 Plan PlanLongGap(const ExperimentOptions& options) {
   std::vector<TrainJob> jobs;
   for (const int64_t gap : LongGapsOf(options)) {
-    for (const CacheMethod method : kMethods) {
+    for (const CacheMethod method : kReachingMethods) {
       TC_RETURN_IF_ERROR(AddRecallJobs(options, LongGapRun(options, method, gap), PaperSeeds(options), &jobs));
     }
   }
@@ -69,6 +67,9 @@ Plan PlanLongGap(const ExperimentOptions& options) {
 Result<ExperimentResult> MeasureLongGap(const MeasureContext& context) {
   const std::vector<uint64_t> seeds = PaperSeeds(context.options);
   const std::vector<int64_t> gaps = LongGapsOf(context.options);
+  TC_ASSIGN_OR_RETURN(
+      const TrainJob job,
+      MakeRecallJob(context.options, LongGapRun(context.options, CacheMethod::kFull, gaps.back()), seeds[0]));
   ExperimentResult result{
       .experiment = "longgap",
       .title = "Long gaps",
@@ -76,34 +77,34 @@ Result<ExperimentResult> MeasureLongGap(const MeasureContext& context) {
       .setup = fmt::format(
           "The model of the recall table with one episode and one pair. A run starts from the model of half "
           "its gap, the first, at gap {}, from the recall table's; it ends when a validation loss is below "
-          "{}, at the latest after {} steps of 16 sequences. The paper says neither what its models start "
+          "{}, at the latest after {}. The paper says neither what its models start "
           "from nor how long they train. {}",
-          kFirstRung, kTargetLoss, context.options.quick() ? 100 : kMostSteps, SeedsNote(seeds))};
-  RecallSweep sweep = MakeRecallSweep(kMethods, "Gap",
+          kFirstRung, job.config.train.target_loss, BudgetText(job), SeedsNote(seeds))};
+  RecallSweep sweep = MakeRecallSweep(kReachingMethods, "Gap",
                                       {.id = "accuracy_by_long_gap",
                                        .title = "Recall against long gaps",
                                        .note = "A window of 12 tokens, one pair to remember.",
                                        .x = {.title = "gap", .unit = "tokens", .log = true}});
   Table steps{
       .id = "steps", .title = "Steps until the task was solved, from the model of half the gap", .row_title = "Gap"};
-  for (const CacheMethod method : kMethods) steps.columns.push_back({.title = MethodTitle(method), .digits = 0});
+  for (const CacheMethod method : kReachingMethods)
+    steps.columns.push_back({.title = MethodTitle(method), .digits = 0});
   double done = 0;
   for (size_t g = 0; g < gaps.size(); ++g) {
     sweep.StartRow(std::to_string(gaps[g]), static_cast<double>(gaps[g]));
     steps.rows.push_back({.label = std::to_string(gaps[g])});
-    for (size_t m = 0; m < kMethods.size(); ++m) {
-      context.Tell(done++ / static_cast<double>(kMethods.size() * gaps.size()),
-                   fmt::format("gap {} {}", gaps[g], MethodTitle(kMethods[m])));
-      const RecallRun run = LongGapRun(context.options, kMethods[m], gaps[g]);
+    for (size_t m = 0; m < kReachingMethods.size(); ++m) {
+      context.Tell(done++ / static_cast<double>(kReachingMethods.size() * gaps.size()),
+                   fmt::format("gap {} {}", gaps[g], MethodTitle(kReachingMethods[m])));
+      const RecallRun run = LongGapRun(context.options, kReachingMethods[m], gaps[g]);
       TC_ASSIGN_OR_RETURN(const RecallScores scores, ScoreRecallRun(context, run, seeds));
-      TC_ASSIGN_OR_RETURN(const double bytes,
-                          StateBytesOf(context, run, seeds[0], PaperWindow(kMethods[m]), TaskOf(gaps[g])));
+      TC_ASSIGN_OR_RETURN(const double bytes, StateBytesOf(context, run, seeds[0], PaperWindow(kReachingMethods[m])));
       sweep.Add(scores, bytes);
       sweep.LastAccuracy(m) = Beside(sweep.LastAccuracy(m), kPublished[g][m].accuracy, kPublished[g][m].std);
       sweep.LastState(m) = Beside(sweep.LastState(m), kPublished[g][m].state);
       steps.rows.back().cells.push_back(StepsCell(scores));
       scores.AddRecords(&result.runs);
-      if (kMethods[m] == CacheMethod::kTensorCache && g + 1 == gaps.size()) {
+      if (kReachingMethods[m] == CacheMethod::kTensorCache && g + 1 == gaps.size()) {
         result.tables.push_back(
             LearnedTable("learned", fmt::format("What Tensor Cache learned at gap {}", gaps[g]), scores.runs));
       }

@@ -14,9 +14,7 @@ struct Published {
 constexpr Published kPublished[5] = {{0.558, 0.004}, {0.125, 0.005}, {0.128, 0.003}, {0.464, 0.118}, {0.563, 0.003}};
 constexpr int64_t kMostSteps = 2000;
 constexpr double kTargetLoss = 0.05, kSolvedAccuracy = 0.95;
-constexpr double kPublishedState[] = {434, 114, 112};  // kB: kSolvers
-
-int64_t MostSteps(const ExperimentOptions& options) { return options.quick() ? 150 : kMostSteps; }
+constexpr double kPublishedState[] = {434, 114, 112};  // kB: kReachingMethods
 
 RecallRun StoreRun(CacheMethod method) {
   return {.name = fmt::format("multistore-{}", NameOf(method)), .changes = MultistoreChanges(method)};
@@ -26,12 +24,10 @@ RecallRun StoreRun(CacheMethod method) {
 RecallRun SolvedRun(const ExperimentOptions& options, CacheMethod method) {
   RecallRun run = StoreRun(method);
   run.name += "-solved";
-  run.changes.insert(run.changes.end(), {fmt::format("train.steps={}", MostSteps(options)),
-                                         fmt::format("train.target_loss={}", kTargetLoss)});
+  run.budget = {fmt::format("train.steps={}", options.quick() ? 150 : kMostSteps),
+                fmt::format("train.target_loss={}", kTargetLoss)};
   return run;
 }
-
-constexpr std::array kSolvers = {CacheMethod::kFull, CacheMethod::kInfini, CacheMethod::kTensorCache};
 
 }  // namespace
 
@@ -40,13 +36,20 @@ Plan PlanMultistore(const ExperimentOptions& options) {
   for (const CacheMethod method : kAllMethods) {
     TC_RETURN_IF_ERROR(AddRecallJobs(options, StoreRun(method), PaperSeeds(options), &jobs));
   }
-  for (const CacheMethod method : kSolvers) {
+  for (const CacheMethod method : kReachingMethods) {
     TC_RETURN_IF_ERROR(AddRecallJobs(options, SolvedRun(options, method), OneSeed(options), &jobs));
   }
   return jobs;
 }
 
 Result<ExperimentResult> MeasureMultistore(const MeasureContext& context) {
+  const uint64_t first_seed = OneSeed(context.options)[0];
+  TC_ASSIGN_OR_RETURN(const TrainJob first,
+                      MakeRecallJob(context.options, StoreRun(CacheMethod::kTensorCache), first_seed));
+  TC_ASSIGN_OR_RETURN(
+      const TrainJob last,
+      MakeRecallJob(context.options, SolvedRun(context.options, CacheMethod::kTensorCache), first_seed));
+  const train::TrainOptions& longest = last.config.train;
   TC_ASSIGN_OR_RETURN(const std::string setup, RecallSetup(context.options, PaperSeeds(context.options)));
   ExperimentResult result{
       .experiment = "multistore",
@@ -57,12 +60,12 @@ Result<ExperimentResult> MeasureMultistore(const MeasureContext& context) {
           fmt::format(" Gap 24, two pairs an episode, 8 keys and 8 values: the published chance level, 0.125, is that "
                       "of 8 values. The second row trains on until a validation loss is below {}, at the latest to "
                       "step {}, with one seed.",
-                      kTargetLoss, MostSteps(context.options))};
+                      longest.target_loss, longest.steps)};
   Table table{.id = "accuracy", .title = "Answer accuracy", .row_title = "Budget"};
   Table steps{.id = "steps", .title = "Steps of training", .row_title = "Budget"};
   Table state{.id = "state", .title = "State of one sequence", .note = kPaperWindowNote, .row_title = "Budget"};
-  const std::string longer = fmt::format("until solved, at most {} steps", MostSteps(context.options));
-  Row paper_row{.label = context.options.quick() ? "100 steps of 16" : "the paper's, 300 steps of 32"};
+  const std::string longer = fmt::format("until solved, at most {} steps", longest.steps);
+  Row paper_row{.label = BudgetText(first)};
   Row solved_row{.label = longer}, steps_row{.label = longer}, state_row{.label = "any"};
   double done = 0;
   for (size_t m = 0; m < kAllMethods.size(); ++m) {
@@ -74,7 +77,7 @@ Result<ExperimentResult> MeasureMultistore(const MeasureContext& context) {
                         ScoreRecallRun(context, StoreRun(method), PaperSeeds(context.options)));
     paper_row.cells.push_back(Beside(Measured(scores.accuracy), kPublished[m].accuracy, kPublished[m].std));
     scores.AddRecords(&result.runs);
-    if (std::find(kSolvers.begin(), kSolvers.end(), method) == kSolvers.end()) {
+    if (std::find(kReachingMethods.begin(), kReachingMethods.end(), method) == kReachingMethods.end()) {
       solved_row.cells.push_back({});
       steps_row.cells.push_back({});
       continue;
@@ -86,9 +89,7 @@ Result<ExperimentResult> MeasureMultistore(const MeasureContext& context) {
     solved.AddRecords(&result.runs);
     steps_row.cells.push_back(Measured(solved.Steps()));
     const uint64_t seed = PaperSeeds(context.options)[0];
-    TC_ASSIGN_OR_RETURN(const TrainJob job, MakeRecallJob(context.options, StoreRun(method), seed));
-    TC_ASSIGN_OR_RETURN(const double bytes,
-                        StateBytesOf(context, StoreRun(method), seed, PaperWindow(method), job.config.data.recall));
+    TC_ASSIGN_OR_RETURN(const double bytes, StateBytesOf(context, StoreRun(method), seed, PaperWindow(method)));
     state.columns.push_back({.title = MethodTitle(method), .unit = "KiB", .digits = 0, .better = Better::kLower});
     state_row.cells.push_back(Beside(Measured(bytes / kKibibyte), kPublishedState[state_row.cells.size()]));
   }

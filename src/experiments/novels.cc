@@ -30,7 +30,7 @@ const std::vector<std::vector<std::pair<double, double>>> kPublished = {
 Result<std::string> NovelTokenizer(const ExperimentOptions& options, const std::string& texts,
                                    const std::string& checksum) {
   const std::string folder = fmt::format("{}/tokenizers/novels-{}-{}", options.work, kVocabulary, checksum);
-  if (fs::exists(folder + "/tokenizer.json")) return folder;
+  if (Exists(folder + "/tokenizer.json")) return folder;
   TC_ASSIGN_OR_RETURN(const std::vector<data::TextFile> files, data::ListTextFiles(texts));
   std::vector<std::string> contents;
   for (const data::TextFile& file : files) {
@@ -57,7 +57,7 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
   study.published_same_text = false;
   const std::string train = options.data + "/novels/train", valid = options.data + "/novels/valid";
   for (const std::string& folder : {train, valid}) {
-    if (!fs::is_directory(folder)) {
+    if (!IsFolder(folder)) {
       return NotFound(
           fmt::format("{} is not there; --data names a folder with novels/train and novels/valid, each full of "
                       "text files",

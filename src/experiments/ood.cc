@@ -10,13 +10,12 @@ namespace tensorcache::experiments {
 namespace {
 
 constexpr int64_t kTrainedGap = 24;
-constexpr std::array kMethods = {CacheMethod::kFull, CacheMethod::kInfini, CacheMethod::kTensorCache};
 
 // The column behind the three methods: Tensor Cache once more, with a memory that is addressed before rotary embedding.
 RecallRun UnrotatedRun() {
   RecallRun run = GapRun(CacheMethod::kTensorCache, kTrainedGap);
   run.name += "-before-rope";
-  run.changes.push_back("cache.tensor_cache.memory_rope=false");
+  run.changes.emplace_back("cache.tensor_cache.memory_rope=false");
   return run;
 }
 constexpr char kUnrotated[] = "Tensor Cache before RoPE";
@@ -57,7 +56,7 @@ std::string Extremes(const std::vector<int64_t>& lengths, const Table& accuracy,
 
 Plan PlanOod(const ExperimentOptions& options) {
   std::vector<TrainJob> jobs;
-  for (const CacheMethod method : kMethods) {
+  for (const CacheMethod method : kReachingMethods) {
     TC_RETURN_IF_ERROR(AddRecallJobs(options, GapRun(method, kTrainedGap), PaperSeeds(options), &jobs));
   }
   TC_RETURN_IF_ERROR(AddRecallJobs(options, UnrotatedRun(), PaperSeeds(options), &jobs));
@@ -75,7 +74,7 @@ Result<ExperimentResult> MeasureOod(const MeasureContext& context) {
                " Trained at gap 24 alone; the streamed sequences have other gaps. Full KV beyond the "
                "trained length uses NTK-aware RoPE. The memory of the last column is addressed by queries and keys as "
                "they are before rotary embedding, so that a distance changes nothing but the decay."};
-  RecallSweep sweep = MakeRecallSweep(kMethods, "Fillers",
+  RecallSweep sweep = MakeRecallSweep(kReachingMethods, "Fillers",
                                       {.id = "accuracy_by_fillers",
                                        .title = "Recall at gaps that training did not show",
                                        .x = {.title = "fillers between store and query", .unit = "tokens", .log = true},
@@ -84,18 +83,17 @@ Result<ExperimentResult> MeasureOod(const MeasureContext& context) {
   const std::vector<int64_t> lengths = FillersOf(context.options);
   double done = 0;
   for (const int64_t fillers : lengths) {
-    const data::RecallConfig task{.gap = fillers};
     sweep.StartRow(std::to_string(fillers), static_cast<double>(fillers));
     const auto add = [&](const RecallRun& run, CacheMethod method) -> Status {
-      context.Tell(done++ / static_cast<double>((kMethods.size() + 1) * lengths.size()),
+      context.Tell(done++ / static_cast<double>((kReachingMethods.size() + 1) * lengths.size()),
                    fmt::format("{} fillers, {}", fillers, run.name));
-      TC_ASSIGN_OR_RETURN(const RecallScores scores, ScoreRecallRun(context, run, seeds, &task));
-      TC_ASSIGN_OR_RETURN(const double bytes, StateBytesOf(context, run, seeds[0], PaperWindow(method), task));
+      TC_ASSIGN_OR_RETURN(const RecallScores scores, ScoreRecallRun(context, run, seeds, fillers));
+      TC_ASSIGN_OR_RETURN(const double bytes, StateBytesOf(context, run, seeds[0], PaperWindow(method), fillers));
       sweep.Add(scores, bytes);
       if (fillers == kTrainedGap) scores.AddRecords(&result.runs);
       return OkStatus();
     };
-    for (const CacheMethod method : kMethods) TC_RETURN_IF_ERROR(add(GapRun(method, kTrainedGap), method));
+    for (const CacheMethod method : kReachingMethods) TC_RETURN_IF_ERROR(add(GapRun(method, kTrainedGap), method));
     TC_RETURN_IF_ERROR(add(UnrotatedRun(), CacheMethod::kTensorCache));
     SetPublished(fillers, &sweep);
   }

@@ -27,9 +27,6 @@ constexpr Published kPublished[3][5] = {
 // kB a sequence: Full KV, Infini-attention, Tensor Cache.
 constexpr double kPublishedState[3][3] = {{398, 114, 112}, {542, 114, 112}, {686, 114, 112}};
 constexpr double kPublishedSaving[3] = {71.9, 79.3, 83.7};
-constexpr std::array kStateMethods = {CacheMethod::kFull, CacheMethod::kInfini, CacheMethod::kTensorCache};
-
-data::RecallConfig TaskOf(int64_t gap) { return {.gap = gap}; }
 
 Result<Table> StateTable(const MeasureContext& context, uint64_t seed) {
   Table table{
@@ -40,7 +37,7 @@ Result<Table> StateTable(const MeasureContext& context, uint64_t seed) {
           "values, the published Tensor Cache figures those of a float32 window.",
       .row_title = "Gap"};
   for (const char* precision : {"float32 window", "bfloat16 window"}) {
-    for (const CacheMethod method : kStateMethods) {
+    for (const CacheMethod method : kReachingMethods) {
       table.columns.push_back(
           {.title = MethodTitle(method), .group = precision, .unit = "KiB", .digits = 0, .better = Better::kLower});
     }
@@ -49,10 +46,10 @@ Result<Table> StateTable(const MeasureContext& context, uint64_t seed) {
       {.title = "saved by Tensor Cache", .group = "float32 against bfloat16 Full KV", .unit = "%", .digits = 1});
   for (size_t g = 0; g < GapsOf(context.options).size(); ++g) {
     std::vector<double> float32, bf16;
-    for (const CacheMethod method : kStateMethods) {
+    for (const CacheMethod method : kReachingMethods) {
       const RecallRun run = GapRun(method, kGaps[g]);
-      TC_ASSIGN_OR_RETURN(const double wide, StateBytesOf(context, run, seed, RingType::kFp32, TaskOf(kGaps[g])));
-      TC_ASSIGN_OR_RETURN(const double narrow, StateBytesOf(context, run, seed, RingType::kBf16, TaskOf(kGaps[g])));
+      TC_ASSIGN_OR_RETURN(const double wide, StateBytesOf(context, run, seed, RingType::kFp32));
+      TC_ASSIGN_OR_RETURN(const double narrow, StateBytesOf(context, run, seed, RingType::kBf16));
       float32.push_back(wide / kKibibyte);
       bf16.push_back(narrow / kKibibyte);
     }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "core/config.h"
 #include "train/presets.h"
 
 namespace tensorcache::experiments {
@@ -12,22 +11,24 @@ namespace {
 
 constexpr std::string_view kPublishedSteps = "300 steps of 32 sequences";
 
+data::RecallConfig TaskOf(const TrainJob& job, std::optional<int64_t> gap) {
+  data::RecallConfig task = job.config.data.recall;
+  task.gap = gap.value_or(task.gap);
+  return task;
+}
+
 }  // namespace
 
 Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun& run, uint64_t seed) {
   TrainJob job{.name = fmt::format("{}-{}", run.name, seed)};
   TC_RETURN_IF_ERROR(train::ReadPresetOrFile("recall", &job.config));
-  // Frequent evaluations tell when a task is solved; a run's own changes come on top.
-  std::vector<std::string> changes = {"train.eval_every=25", "train.eval_batches=2"};
-  if (options.quick()) changes.insert(changes.end(), {"train.steps=100", "train.batch_size=16"});
-  changes.insert(changes.end(), run.changes.begin(), run.changes.end());
-  changes.push_back(fmt::format("train.seed={}", seed));
-  changes.insert(changes.end(), options.changes.begin(), options.changes.end());
-  for (const std::string& change : changes) {
-    TC_RETURN_IF_ERROR(ApplyOverride(change, &job.config));
-    job.changes += fmt::format("{}{}", job.changes.empty() ? "" : " ", change);
-  }
-  TC_RETURN_IF_ERROR(ValidateTrainConfig(job.config));
+  // Frequent evaluations tell when a task is solved.
+  std::vector<std::string> usual = {"train.eval_every=25", "train.eval_batches=2"};
+  if (options.quick()) usual.insert(usual.end(), {"train.steps=100", "train.batch_size=16"});
+  usual.insert(usual.end(), run.budget.begin(), run.budget.end());
+  std::vector<std::string> own = run.changes;
+  own.push_back(fmt::format("train.seed={}", seed));
+  TC_RETURN_IF_ERROR(ApplyChanges(usual, own, options.changes, &job));
   if (run.from != nullptr) {
     TC_ASSIGN_OR_RETURN(TrainJob from, MakeRecallJob(options, *run.from, seed));
     job.changes += " train.init=" + from.name;
@@ -61,13 +62,13 @@ int64_t RecallRows(const ExperimentOptions& options, const data::RecallConfig& t
 }
 
 Result<RecallScores> ScoreRecallRun(const MeasureContext& context, const RecallRun& run,
-                                    const std::vector<uint64_t>& seeds, const data::RecallConfig* task) {
+                                    const std::vector<uint64_t>& seeds, std::optional<int64_t> gap) {
   RecallScores scores;
   for (const uint64_t seed : seeds) {
     TC_ASSIGN_OR_RETURN(const TrainJob job, MakeRecallJob(context.options, run, seed));
     TC_ASSIGN_OR_RETURN(TrainedRun trained, context.lab.Find(job));
     TC_ASSIGN_OR_RETURN(const auto model, Model::Load(trained.folder, {.threads = context.options.threads}));
-    RecallStreamOptions stream{.task = task != nullptr ? *task : job.config.data.recall, .rows = 0, .seed = seed + 1};
+    RecallStreamOptions stream{.task = TaskOf(job, gap), .rows = 0, .seed = seed + 1};
     stream.rows = RecallRows(context.options, stream.task);
     TC_ASSIGN_OR_RETURN(const RecallScore score, StreamRecall(model, stream));
     scores.accuracy.push_back(score.accuracy);
@@ -94,12 +95,16 @@ void RecallScores::AddRecords(std::vector<RunRecord>* records) const {
 }
 
 Result<double> StateBytesOf(const MeasureContext& context, const RecallRun& run, uint64_t seed, RingType window,
-                            const data::RecallConfig& task) {
+                            std::optional<int64_t> gap) {
   TC_ASSIGN_OR_RETURN(const TrainJob job, MakeRecallJob(context.options, run, seed));
   TC_ASSIGN_OR_RETURN(const TrainedRun trained, context.lab.Find(job));
   TC_ASSIGN_OR_RETURN(const auto model, Model::Load(trained.folder, {.ring = window}));
-  TC_ASSIGN_OR_RETURN(const int64_t bytes, RecallStateBytes(model, task));
+  TC_ASSIGN_OR_RETURN(const int64_t bytes, RecallStateBytes(model, TaskOf(job, gap)));
   return static_cast<double>(bytes);
+}
+
+std::string BudgetText(const TrainJob& job) {
+  return fmt::format("{} steps of {} sequences", job.config.train.steps, job.config.train.batch_size);
 }
 
 std::string SeedsNote(const std::vector<uint64_t>& seeds) {
@@ -111,7 +116,7 @@ Result<std::string> RecallSetup(const ExperimentOptions& options, const std::vec
   TC_ASSIGN_OR_RETURN(const TrainJob job, MakeRecallJob(options, {}, seeds[0]));
   const ModelConfig& model = job.config.model;
   const train::TrainOptions& train = job.config.train;
-  const std::string steps = fmt::format("{} steps of {} sequences", train.steps, train.batch_size);
+  const std::string steps = BudgetText(job);
   return fmt::format(
       "{} layers, {} heads, width {}, window {}, RoPE, AdamW at {}, {}{}, float32, writes as inference has them (the "
       "paper: bfloat16, writes in chunks of 32). Every score is of the trained model streaming token by token. {}",

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ namespace tensorcache::experiments {
 // A training run of preset recall with some keys changed. Its name is `name` and the seed.
 struct RecallRun {
   std::string name;
-  std::vector<std::string> changes;       // "cache.method=window"
+  std::vector<std::string> changes;       // what it is: "cache.method=window"
+  std::vector<std::string> budget;        // how long it trains: "train.steps=400"
   std::shared_ptr<const RecallRun> from;  // the run whose model it starts from; null: random parameters
 };
 Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun& run, uint64_t seed);
@@ -43,16 +45,18 @@ struct RecallScores {
   void AddRecords(std::vector<RunRecord>* records) const;
 };
 
-// The run of each seed streams the task it was trained on, or `task`.
+// The run of each seed streams the task it was trained on, at that gap or another.
 Result<RecallScores> ScoreRecallRun(const MeasureContext& context, const RecallRun& run,
-                                    const std::vector<uint64_t>& seeds, const data::RecallConfig* task = nullptr);
+                                    const std::vector<uint64_t>& seeds, std::optional<int64_t> gap = {});
 
-// State of one sequence of `task`. The memory is float32 with any window.
+// State of one sequence of that task. The memory is float32 with any window.
 Result<double> StateBytesOf(const MeasureContext& context, const RecallRun& run, uint64_t seed, RingType window,
-                            const data::RecallConfig& task);
+                            std::optional<int64_t> gap = {});
 
 // The model and its training, in some sentences.
 Result<std::string> RecallSetup(const ExperimentOptions& options, const std::vector<uint64_t>& seeds);
+// "300 steps of 32 sequences"
+std::string BudgetText(const TrainJob& job);
 // "± is the standard deviation over 3 seeds of training."
 std::string SeedsNote(const std::vector<uint64_t>& seeds);
 

@@ -88,7 +88,7 @@ Status ValidateResult(const ExperimentResult& result) {
   return OkStatus();
 }
 
-std::string ResultToJson(const ExperimentResult& result) { return ToJson(result).dump(1) + "\n"; }
+std::string ResultToJson(const ExperimentResult& result) { return JsonText(ToJson(result), 1); }
 
 Result<ExperimentResult> ReadResult(const std::string& path) {
   ExperimentResult result;

@@ -11,8 +11,6 @@
 namespace tensorcache::experiments {
 namespace {
 
-constexpr double kGigabyte = 1e9;
-
 // A shape that a laptop streams a million tokens through in seconds.
 ModelConfig SmallShape() {
   ModelConfig config = runtime::Gpt130mConfig();

@@ -1,9 +1,8 @@
 // Long-context language modelling on Shakespeare: five methods, contexts up to 64 times the trained length.
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "core/config.h"
+#include "core/file.h"
 #include "experiments/experiments.h"
 #include "experiments/methods.h"
 #include "experiments/text_study.h"
@@ -35,7 +34,7 @@ Result<TextStudy> ShakespeareStudy(const ExperimentOptions& options) {
   data::TextDataConfig& text = study.config.data.text;
   text.path = options.data + "/shakespeare/input.txt";
   text.tokenizer = options.data + "/tokenizers/gpt2-bpe";
-  if (!std::filesystem::exists(text.path)) {
+  if (!Exists(text.path)) {
     return NotFound(fmt::format("{} is not there; --data names the folder with shakespeare/input.txt", text.path));
   }
   std::vector<std::string> changes = {"train.batch_size=2", "train.eval_every=500", "train.eval_batches=20",
@@ -63,15 +62,17 @@ Plan PlanShakespeare(const ExperimentOptions& options) {
 
 Result<ExperimentResult> MeasureShakespeare(const MeasureContext& context) {
   TC_ASSIGN_OR_RETURN(const TextStudy study, ShakespeareStudy(context.options));
+  const ModelConfig& model = study.config.model;
   ExperimentResult result{
       .experiment = "shakespeare",
       .title = "Long-context quality: Shakespeare",
       .paper = "Section 4.4, Table 2 (b)",
       .setup = fmt::format(
-          "4 layers, width 128, window 128, blocks of 256 GPT-2 tokens, {} steps of {} blocks, dropout {}. "
+          "{} layers, width {}, window {}, blocks of {} GPT-2 tokens, {} steps of {} blocks, dropout {}. "
           "The last tenth of the text is held out; NLL is the mean over a whole context, streamed from an "
           "empty state. {} The variant has the paper's defaults: a memory in every layer, addressed behind rotary "
           "embedding, nothing normalised.",
+          model.num_hidden_layers, model.hidden_size, model.cache.window, study.config.Block(),
           study.config.train.steps, study.config.train.batch_size, study.config.train.dropout, TextMemoryNote())};
   TC_RETURN_IF_ERROR(MeasureTextStudy(context, study, OneSeed(context.options)[0], &result));
   return result;

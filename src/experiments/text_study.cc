@@ -24,15 +24,10 @@ Result<TrainJob> MakeJob(const TextStudy& study, const TextArm& arm, uint64_t se
                .data = study.data,
                .vocabulary = study.vocabulary};
   std::ranges::replace(job.name, ' ', '_');
-  std::vector<std::string> changes = {fmt::format("cache.method={}", NameOf(arm.method))};
-  changes.insert(changes.end(), arm.changes.begin(), arm.changes.end());
-  changes.push_back(fmt::format("train.seed={}", seed));
-  changes.insert(changes.end(), study.changes.begin(), study.changes.end());
-  for (const std::string& change : changes) {
-    TC_RETURN_IF_ERROR(ApplyOverride(change, &job.config));
-    job.changes += fmt::format("{}{}", job.changes.empty() ? "" : " ", change);
-  }
-  TC_RETURN_IF_ERROR(ValidateTrainConfig(job.config));
+  std::vector<std::string> own = {fmt::format("cache.method={}", NameOf(arm.method))};
+  own.insert(own.end(), arm.changes.begin(), arm.changes.end());
+  own.push_back(fmt::format("train.seed={}", seed));
+  TC_RETURN_IF_ERROR(ApplyChanges({}, own, study.changes, &job));
   return job;
 }
 
