@@ -164,6 +164,16 @@ TEST_F(CliTest, FullStandardOutputIsAnError) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP();
   const int status = std::system("'" TENSORCACHE_PROGRAM_PATH "' --version >/dev/full 2>/dev/null");
   EXPECT_EQ(WEXITSTATUS(status), 1);
+  // More than a buffer: the block that failed is gone when the program ends.
+  const int longer = std::system("yes 65 | head -n 20000 | '" TENSORCACHE_PROGRAM_PATH
+                                 "' tokenizer decode --tokenizer bytes >/dev/full 2>/dev/null");
+  EXPECT_EQ(WEXITSTATUS(longer), 1);
+}
+
+TEST_F(CliTest, FilesWhoseNamesAreNotUtf8AreTold) {
+  const Outcome outcome = Run("info '" + (folder_ / "m\xff").string() + "'");
+  EXPECT_EQ(outcome.exit_status, 2);
+  EXPECT_EQ(outcome.err.find("json.exception"), std::string::npos) << outcome.err;
 }
 
 TEST_F(CliTest, ImportAndExportMistakesExitWith2) {

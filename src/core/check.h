@@ -1,4 +1,4 @@
-// CHECK(condition): a broken promise inside the program (a bug), never bad input. Active in every build type.
+// TC_CHECK(condition): a broken promise inside the program (a bug), never bad input. Active in every build type.
 #pragma once
 
 namespace tensorcache::internal {

@@ -1,4 +1,4 @@
-// A folder with a model in it, written so that what can be loaded is always one whole model: the old one, or the new one.
+// A folder with a model in it, written so that what can be loaded is always one whole model, never a mixture of two.
 #pragma once
 
 #include <string>
