@@ -78,11 +78,8 @@ Result<std::vector<KernelBench>> Select(const std::string& only) {
     names.emplace_back(kernel.op);
   }
   if (!selected.empty()) return selected;
-  std::string all;
-  for (const std::string_view name : names) all.append(all.empty() ? "" : ", ").append(name);
-  const std::string hint = DidYouMean(only, names);
-  return InvalidArgument(fmt::format("--only: there is no kernel {}{}", Quoted(only),
-                                     hint.empty() ? fmt::format("; the kernels are {}", all) : hint));
+  return InvalidArgument(
+      fmt::format("--only: there is no kernel {}{}", Quoted(only), DidYouMeanOr(only, names, "the kernels are")));
 }
 
 Status RunKernels(const CommandLine& line) {

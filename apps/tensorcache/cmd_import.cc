@@ -21,23 +21,13 @@ std::string ShellWord(const std::string& text) {
   return quoted + "'";
 }
 
-std::string PositionsText(const ModelConfig& config) {
-  if (config.position_embedding == PositionKind::kLearned) return "learned positions";
-  std::string text = fmt::format("rotary base {:g}", config.rope_theta);
-  if (config.rope_scaling.rope_type != RopeScalingKind::kNone) {
-    text += fmt::format(", {} scaling by {:g}", NameOf(config.rope_scaling.rope_type), config.rope_scaling.factor);
-  }
-  return text;
-}
-
 void Print(const pretrained::ImportReport& report, const std::string& out) {
   const ModelConfig& config = report.config;
   fmt::print("model        {}, {} parameters in {} tensors, {}\n", report.architecture, report.parameters,
              report.tensors, BytesText(report.bytes));
   fmt::print("             {} layers, width {}, {} query and {} key/value heads of {}\n", config.num_hidden_layers,
              config.hidden_size, config.num_attention_heads, config.num_key_value_heads, config.HeadDim());
-  fmt::print("             trained on {} tokens at a time, {}\n", config.max_position_embeddings,
-             PositionsText(config));
+  fmt::print("             trained on {} tokens at a time, {}\n", config.max_position_embeddings, PositionText(config));
   fmt::print("attention    {}\n", config.cache.method == CacheMethod::kWindow
                                       ? fmt::format("the last {} tokens", config.cache.window)
                                       : std::string("all tokens"));

@@ -209,17 +209,6 @@ std::string RangeText(const Range& range, int digits) {
   return low == high ? low : fmt::format("{} to {}", low, high);
 }
 
-std::string PositionText(const ModelConfig& config) {
-  if (config.position_embedding == PositionKind::kLearned) return "learned positions";
-  std::string text = fmt::format("rotary base {:g}", config.rope_theta);
-  if (config.rope_ntk_factor > 1) text += fmt::format(" (NTK factor {:g})", config.rope_ntk_factor);
-  if (config.rope_scaling.rope_type != RopeScalingKind::kNone) {
-    text +=
-        fmt::format(" ({} scaling, factor {:g})", NameOf(config.rope_scaling.rope_type), config.rope_scaling.factor);
-  }
-  return text;
-}
-
 void PrintModel(const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config;
   std::string dtypes;

@@ -30,9 +30,7 @@ Result<T> ParseName(const char* option, std::string_view text) {
     if (name == text) return value;
     names.push_back(name);
   }
-  const std::string hint = DidYouMean(text, names);
-  return InvalidArgument(
-      fmt::format("{} has no {}{}", option, Quoted(text), hint.empty() ? "; it can be " + NamesOf<T>() : hint));
+  return InvalidArgument(fmt::format("{} has no {}{}", option, Quoted(text), DidYouMeanOr(text, names, "it can be")));
 }
 
 template <class T>
@@ -70,6 +68,17 @@ Status CheckFolder(const std::string& folder) {
 }
 
 }  // namespace
+
+std::string PositionText(const ModelConfig& config) {
+  if (config.position_embedding == PositionKind::kLearned) return "learned positions";
+  std::string text = fmt::format("rotary base {:g}", config.rope_theta);
+  if (config.rope_ntk_factor > 1) text += fmt::format(" (NTK factor {:g})", config.rope_ntk_factor);
+  if (config.rope_scaling.rope_type != RopeScalingKind::kNone) {
+    text +=
+        fmt::format(" ({} scaling, factor {:g})", NameOf(config.rope_scaling.rope_type), config.rope_scaling.factor);
+  }
+  return text;
+}
 
 void AddModelOptions(CLI::App& app, ModelArguments& arguments, bool lists) {
   const std::string several = lists ? "; several, with commas between, are compared" : "";

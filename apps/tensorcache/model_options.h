@@ -54,4 +54,7 @@ Result<std::vector<int32_t>> ParseTokenNumbers(std::string_view text);
 // "112 KiB", "38.2 MiB".
 std::string BytesText(int64_t bytes);
 
+// "rotary base 10000 (llama3 scaling, factor 8)"
+std::string PositionText(const ModelConfig& config);
+
 }  // namespace tensorcache::cli

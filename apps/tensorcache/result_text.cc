@@ -43,11 +43,6 @@ std::string Heading(const Column& column) {
   return ForTerminal(column.unit.empty() ? column.title : fmt::format("{}, {}", column.title, column.unit));
 }
 
-size_t Width(const std::string& text) {  // of UTF-8, in characters
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
-}
-
 // Paragraphs of at most `columns`.
 std::string Wrapped(const std::string& raw, size_t columns, const std::string& indent) {
   const std::string text = ForTerminal(raw);
@@ -56,7 +51,7 @@ std::string Wrapped(const std::string& raw, size_t columns, const std::string& i
   while (begin < text.size()) {
     const size_t end = std::min(text.find(' ', begin), text.size());
     const std::string word = text.substr(begin, end - begin);
-    if (!line.empty() && Width(line) + 1 + Width(word) > columns) {
+    if (!line.empty() && TextColumns(line) + 1 + TextColumns(word) > columns) {
       out += indent + line + "\n";
       line.clear();
     }
@@ -89,10 +84,10 @@ std::string TableText(const Table& table) {
   std::string text = ForTerminal(table.title) + "\n";
   std::vector<size_t> widths(table.columns.size() + 1, 0);
   for (const auto& line : lines) {
-    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], Width(line[i]));
+    for (size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], TextColumns(line[i]));
   }
   for (const auto& line : lines) {
-    std::string out = line[0] + std::string(widths[0] - Width(line[0]), ' ');
+    std::string out = line[0] + std::string(widths[0] - TextColumns(line[0]), ' ');
     for (size_t i = 1; i < line.size(); ++i) out += "  " + PadLeft(line[i], widths[i]);
     out.erase(out.find_last_not_of(' ') + 1);
     text += "  " + out + "\n";

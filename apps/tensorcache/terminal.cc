@@ -27,9 +27,13 @@ bool Utf8Terminal() {
   return false;
 }
 
+size_t TextColumns(const std::string& text) {
+  const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; };
+  return text.size() - static_cast<size_t>(std::ranges::count_if(text, continues));
+}
+
 std::string PadLeft(const std::string& text, size_t width) {
-  size_t columns = 0;
-  for (const char c : text) columns += (static_cast<unsigned char>(c) & 0xC0) != 0x80;  // not a continuation byte
+  const size_t columns = TextColumns(text);
   return std::string(columns < width ? width - columns : 0, ' ') + text;
 }
 

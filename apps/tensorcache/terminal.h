@@ -16,6 +16,8 @@ size_t TerminalColumns();
 // "42 s", "17 min", "2 h 05 min".
 std::string Duration(double seconds);
 
+// Columns that UTF-8 text takes, a character each.
+size_t TextColumns(const std::string& text);
 // `text` padded with blanks on the left to `width` columns, counting a UTF-8 character as one.
 std::string PadLeft(const std::string& text, size_t width);
 

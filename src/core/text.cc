@@ -70,6 +70,12 @@ std::string DidYouMean(std::string_view name, std::span<const std::string_view> 
   return nearest ? fmt::format("; did you mean {}?", Quoted(*nearest)) : "";
 }
 
+std::string DidYouMeanOr(std::string_view name, std::span<const std::string_view> candidates,
+                         std::string_view there_are) {
+  const std::string hint = DidYouMean(name, candidates);
+  return hint.empty() ? fmt::format("; {} {}", there_are, fmt::join(candidates, ", ")) : hint;
+}
+
 size_t Utf8ErrorOffset(std::string_view text) {
   size_t at = 0;
   while (at < text.size()) {

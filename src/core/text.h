@@ -17,6 +17,9 @@ std::optional<std::string_view> NearestName(std::string_view name, std::span<con
 
 // "; did you mean 'window'?", or "" when no candidate is near.
 std::string DidYouMean(std::string_view name, std::span<const std::string_view> candidates);
+// The same, or "; there are full, window, ..." with `there_are` in front of all candidates.
+std::string DidYouMeanOr(std::string_view name, std::span<const std::string_view> candidates,
+                         std::string_view there_are);
 
 // RFC 3629: no overlong forms, no surrogates, nothing above U+10FFFF. The offset of the first bad byte, or text.size().
 size_t Utf8ErrorOffset(std::string_view text);

@@ -9,6 +9,7 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "data/corpus.h"
+#include "tokenizer/unicode.h"
 
 namespace tensorcache::data {
 namespace {
@@ -41,18 +42,6 @@ Status ListFolder(const fs::path& folder, std::vector<TextFile>* files) {
   }
   std::ranges::sort(*files, {}, &TextFile::path);
   return OkStatus();
-}
-
-// Length of the UTF-8 sequence that starts with `lead`, in text known to be valid.
-size_t SequenceLength(uint8_t lead) { return lead < 0x80 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4; }
-
-// The code point of one valid UTF-8 sequence.
-uint32_t CodePoint(std::string_view sequence) {
-  const auto lead = static_cast<uint8_t>(sequence[0]);
-  if (sequence.size() == 1) return lead;
-  uint32_t point = lead & (0x7F >> sequence.size());
-  for (const char c : sequence.substr(1)) point = point << 6 | (static_cast<uint8_t>(c) & 0x3F);
-  return point;
 }
 
 }  // namespace
@@ -108,12 +97,12 @@ Result<std::string> DistinctCharacters(const TextDataConfig& config) {
     TC_ASSIGN_OR_RETURN(const MappedFile mapping, MappedFile::Open(file.path));
     const std::string_view text(reinterpret_cast<const char*>(mapping.bytes().data()), mapping.bytes().size());
     TC_RETURN_IF_ERROR(CheckUtf8(text, file.path, 0));
-    for (size_t at = 0, length = 0; at < text.size(); at += length) {
-      length = SequenceLength(static_cast<uint8_t>(text[at]));
-      const std::string_view character = text.substr(at, length);
-      const uint32_t point = CodePoint(character);
-      if (!seen[point]) characters += character;
-      seen[point] = true;
+    for (size_t at = 0; at < text.size();) {
+      const tokenizer::Utf8Char character = tokenizer::DecodeUtf8(text, at);
+      const auto length = static_cast<size_t>(character.length);
+      if (!seen[character.code]) characters += text.substr(at, length);
+      seen[character.code] = true;
+      at += length;
     }
   }
   return characters;

@@ -40,11 +40,8 @@ Result<const Experiment*> FindExperiment(const std::string& name) {
     if (experiment.name == name) return &experiment;
     names.push_back(experiment.name);
   }
-  std::string all;
-  for (const std::string_view known : names) all += fmt::format("{}{}", all.empty() ? "" : ", ", known);
-  const std::string hint = DidYouMean(name, names);
-  return InvalidArgument(fmt::format("there is no experiment {}{}", Quoted(name),
-                                     hint.empty() ? fmt::format("; there are {}", all) : hint));
+  return InvalidArgument(
+      fmt::format("there is no experiment {}{}", Quoted(name), DidYouMeanOr(name, names, "there are")));
 }
 
 Status ApplyChanges(const std::vector<std::string>& usual, const std::vector<std::string>& own,

@@ -19,11 +19,8 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxBytes = int64_t{256} << 20;
 
 constexpr auto kNames = [] {
-  constexpr auto kOwn = std::to_array<std::string_view>({tokenizer::kTokenizerJson, tokenizer::kTokenizerModel,
-                                                         "vocab.json", "merges.txt", "encoder.json", "vocab.bpe",
-                                                         tokenizer::kCharactersJson, tokenizer::kBytesJson});
-  std::array<std::string_view, kOwn.size() + tokenizer::kCompanionFiles.size()> names;
-  std::ranges::copy(tokenizer::kCompanionFiles, std::ranges::copy(kOwn, names.begin()).out);
+  std::array<std::string_view, tokenizer::kTokenizerFiles.size() + tokenizer::kCompanionFiles.size()> names;
+  std::ranges::copy(tokenizer::kCompanionFiles, std::ranges::copy(tokenizer::kTokenizerFiles, names.begin()).out);
   return names;
 }();
 

@@ -88,11 +88,9 @@ std::string_view TokenizerFileIn(const std::string& folder) {
 }
 
 Status SaveTokenizerFile(const std::string& folder, std::string_view name, std::string_view content) {
-  // The order of TokenizerFileIn: what comes before `name` would be read in its place.
-  constexpr std::string_view kOrder[] = {kTokenizerJson, kTokenizerModel, "encoder.json",
-                                         "vocab.json",   kCharactersJson, kBytesJson};
+  // What comes before `name` would be read in its place.
   const std::string_view found = TokenizerFileIn(folder);
-  if (!found.empty() && std::ranges::find(kOrder, found) < std::ranges::find(kOrder, name)) {
+  if (!found.empty() && std::ranges::find(kTokenizerFiles, found) < std::ranges::find(kTokenizerFiles, name)) {
     return InvalidArgument(fmt::format("{}: there is already a {}, another tokenizer; remove it first", folder, found));
   }
   return WriteFileAtomically((fs::path(folder) / name).string(), content);

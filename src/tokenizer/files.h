@@ -24,6 +24,11 @@ struct FilePair {
 };
 inline constexpr std::array<FilePair, 2> kFilePairs = {{{"encoder.json", "vocab.bpe"}, {"vocab.json", "merges.txt"}}};
 
+// All of them, in the order in which LoadTokenizer looks.
+inline constexpr auto kTokenizerFiles =
+    std::to_array<std::string_view>({kTokenizerJson, kTokenizerModel, kFilePairs[0].vocabulary, kFilePairs[0].merges,
+                                     kFilePairs[1].vocabulary, kFilePairs[1].merges, kCharactersJson, kBytesJson});
+
 // What other programs keep beside a tokenizer, and we hardly need: tokens by their roles, the template of a chat, how to
 // sample.
 inline constexpr auto kCompanionFiles =

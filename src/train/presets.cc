@@ -18,11 +18,8 @@ Status ReadPresetOrFile(const std::string& name_or_path, TrainConfig* config) {
     return ParseConfig(json, config);
   }
   if (Exists(name_or_path)) return ReadConfigFile(name_or_path, config);
-  std::string all;
-  for (const std::string_view name : names) all += fmt::format("{}{}", all.empty() ? "" : ", ", name);
-  const std::string hint = DidYouMean(name_or_path, names);
   return NotFound(fmt::format("--config: there is no file or preset {}{}", Quoted(name_or_path),
-                              hint.empty() ? fmt::format("; the presets are {}", all) : hint));
+                              DidYouMeanOr(name_or_path, names, "the presets are")));
 }
 
 }  // namespace tensorcache::train
