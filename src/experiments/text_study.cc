@@ -255,6 +255,19 @@ std::string Comparison(const TextStudy& study, const std::vector<ArmScores>& arm
                      study.arms[with].label);
 }
 
+// What a cache that forgets nothing gains on the window, where it was trained: more is hardly there for a memory.
+void AddRoom(const TextStudy& study, const std::vector<ArmScores>& arms, ExperimentResult* result) {
+  const auto arm_of = [&](CacheMethod method) {
+    return static_cast<size_t>(std::ranges::find(study.arms, method, &TextArm::method) - study.arms.begin());
+  };
+  const auto trained = std::ranges::find(study.contexts, study.config.Block());
+  const size_t full = arm_of(CacheMethod::kFull), window = arm_of(CacheMethod::kWindow);
+  if (trained == study.contexts.end() || std::max(full, window) >= arms.size()) return;
+  result->findings.push_back(
+      fmt::format("What there is to gain: where it was trained, Full KV differs from the window alone at {}.",
+                  Comparison(study, arms, static_cast<size_t>(trained - study.contexts.begin()), full, window)));
+}
+
 // At which of the contexts that matter ours has the lowest NLL of the methods, and by how much it leads or trails the best of
 // the others; then what the variants change at the longest context.
 void AddFindings(const TextStudy& study, const std::vector<ArmScores>& arms, ExperimentResult* result) {
@@ -271,6 +284,7 @@ void AddFindings(const TextStudy& study, const std::vector<ArmScores>& arms, Exp
   const std::string& name = study.arms[study.ours].label;
   if (!lowest.empty()) result->findings.push_back(fmt::format("{} has the lowest NLL at {}.", name, lowest));
   if (!beaten.empty()) result->findings.push_back(fmt::format("{} does not have the lowest NLL at {}.", name, beaten));
+  AddRoom(study, arms, result);
   for (size_t a = study.methods; a < arms.size(); ++a) {
     std::string comparisons;
     for (const size_t with : study.arms[a].against) {
