@@ -85,7 +85,7 @@ Status Demo::Train() {
       "Tensor\n"
       "Cache keeps the window, and adds every pair that leaves it to one small matrix per head: A <- lambda A + eta "
       "k^T v.\n\n"
-      "1. Three models of 0.8 to 0.9 million parameters learn a game: remember that a key was stored with a value, "
+      "1. Three models of less than a million parameters learn a game: remember that a key was stored with a value, "
       "read {} "
       "tokens\n"
       "   of noise, and say the value when asked. The window is half as long as the noise.\n\n",
