@@ -86,9 +86,8 @@ Status Demo::Train() {
       "Cache keeps the window, and adds every pair that leaves it to one small matrix per head: A <- lambda A + eta "
       "k^T v.\n\n"
       "1. Three models of less than a million parameters learn a game: remember that a key was stored with a value, "
-      "read {} "
-      "tokens\n"
-      "   of noise, and say the value when asked. The window is half as long as the noise.\n\n",
+      "read\n"
+      "   {} tokens of noise, and say the value when asked. The window is half as long as the noise.\n\n",
       kWindow, kTrainedGap);
   std::fflush(stdout);
   Progress progress;
@@ -184,7 +183,7 @@ Status Demo::StreamMillion() {
                              .series = {{.name = MethodTitle(CacheMethod::kFull), .method = "full"},
                                         {.name = MethodTitle(CacheMethod::kTensorCache), .method = "tensor_cache"}}};
   const ModelConfig& config = model->config();
-  const double full_token_kb =
+  const double full_token_kib =
       2.0 * static_cast<double>(config.num_hidden_layers * config.hidden_size) * sizeof(float) / experiments::kKibibyte;
   data::Batch batch;
   std::vector<float> logits;
@@ -207,9 +206,9 @@ Status Demo::StreamMillion() {
     fmt::print("   {:>15} {:>13.0f} {:>9.0f} KiB {:>12.2f} % {:>16.0f} KiB\n", Grouped(session.position()),
                static_cast<double>(session.position() - last_position) / Seconds(last_time), state,
                100.0 * static_cast<double>(right) / static_cast<double>(std::max<int64_t>(1, answers)),
-               read * full_token_kb);
+               read * full_token_kib);
     std::fflush(stdout);
-    figure.series[0].points.push_back({.x = read, .y = read * full_token_kb});
+    figure.series[0].points.push_back({.x = read, .y = read * full_token_kib});
     figure.series[1].points.push_back({.x = read, .y = state});
     last_position = session.position();
     last_time = Clock::now();

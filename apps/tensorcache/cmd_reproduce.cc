@@ -221,8 +221,11 @@ void Reproduction::Sign(const Experiment& experiment, const std::vector<TrainJob
   result->made = MadeHere(CommandOf(experiment));
   result->made.budget = NameOf(options_.budget);
   result->made.data = DataOf(jobs);
-  if (jobs.empty()) result->made.seeds = options_.seeds;
-  if (!jobs.empty()) result->made.changes = options_.changes;
+  if (jobs.empty()) {
+    result->made.seeds = options_.seeds;
+  } else {
+    result->made.changes = options_.changes;
+  }
   for (const TrainJob& job : jobs) {
     std::vector<uint64_t>& seeds = result->made.seeds;
     if (std::ranges::find(seeds, job.config.train.seed) == seeds.end()) seeds.push_back(job.config.train.seed);

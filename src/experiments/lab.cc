@@ -57,10 +57,9 @@ struct MetricsRecord {
   int64_t step = 0;
   Json values;
 
-  double Number(const char* key) const { return NumberIn(values, key); }
-  static double NumberIn(const Json& object, const char* key) {
-    const auto found = object.find(key);
-    return found != object.end() && found->is_number() ? found->get<double>() : std::nan("");
+  double Number(const char* key) const {
+    const auto found = values.find(key);
+    return found != values.end() && found->is_number() ? found->get<double>() : std::nan("");
   }
 };
 
