@@ -115,6 +115,14 @@ double TrainingRate(int jobs) {
   return 0.5 * repeats * threads * bench::SgemmFlops() / Seconds(start);
 }
 
+std::string DataOf(const std::vector<TrainJob>& jobs) { return jobs.empty() ? "" : jobs[0].data; }
+
+struct Task {
+  const Experiment* experiment;
+  std::vector<TrainJob> jobs;
+  std::optional<ExperimentResult> known;  // made before, as this one would be, of the same texts
+};
+
 class Reproduction {
  public:
   Reproduction(const ReproduceArguments& arguments, const ExperimentOptions& options)
@@ -123,18 +131,14 @@ class Reproduction {
   Status Run(const std::vector<const Experiment*>& chosen);
 
  private:
-  Status Announce(const std::vector<const Experiment*>& chosen);
-  Status RunOne(const Experiment& experiment);
+  Result<Task> Prepare(const Experiment& experiment) const;
+  void Announce(const std::vector<Task>& tasks) const;
+  Status RunOne(Task& task);
   Status Train(const std::vector<TrainJob>& jobs);
-  Result<std::vector<TrainJob>> PlanOf(const Experiment& experiment) const;
+  Result<ExperimentResult> Measure(const Task& task) const;
   // The command line that makes it, but for folders.
   std::string CommandOf(const Experiment& experiment) const;
-  // A result that is there and was made as this one would be, of the same texts.
-  std::optional<ExperimentResult> Known(const Experiment& experiment, const std::vector<TrainJob>& jobs) const;
-  void Sign(const Experiment& experiment, const std::vector<TrainJob>& jobs, double seconds,
-            ExperimentResult* result) const;
-  // What was made in another way, perhaps in hours, is not overwritten by the way.
-  Status CheckReplace(const Experiment& experiment, const std::vector<TrainJob>& jobs) const;
+  void Sign(const Task& task, double seconds, ExperimentResult* result) const;
   std::string ResultPath(const Experiment& experiment) const {
     return fmt::format("{}/{}.json", arguments_.out, experiment.name);
   }
@@ -146,30 +150,24 @@ class Reproduction {
   std::string json_;  // of the last experiment
 };
 
-std::string DataOf(const std::vector<TrainJob>& jobs) { return jobs.empty() ? "" : jobs[0].data; }
-
-Result<std::vector<TrainJob>> Reproduction::PlanOf(const Experiment& experiment) const {
-  if (experiment.plan == nullptr) return std::vector<TrainJob>{};
-  return experiment.plan(options_);
-}
-
-std::optional<ExperimentResult> Reproduction::Known(const Experiment& experiment,
-                                                    const std::vector<TrainJob>& jobs) const {
-  if (arguments_.again) return {};
-  Result<ExperimentResult> result = experiments::ReadResult(ResultPath(experiment));
-  if (!result.ok() || result->made.command != CommandOf(experiment) || result->made.data != DataOf(jobs)) return {};
-  return std::move(*result);
-}
-
-Status Reproduction::CheckReplace(const Experiment& experiment, const std::vector<TrainJob>& jobs) const {
-  if (arguments_.again || Known(experiment, jobs)) return OkStatus();
+Result<Task> Reproduction::Prepare(const Experiment& experiment) const {
+  Task task{.experiment = &experiment};
+  if (experiment.plan != nullptr) {
+    TC_ASSIGN_OR_RETURN(task.jobs, experiment.plan(options_));
+  }
+  if (arguments_.again) return task;
   const std::string path = ResultPath(experiment);
-  const Result<ExperimentResult> other = experiments::ReadResult(path);
-  if (!other.ok()) return OkStatus();
-  const std::string how = other->made.command != CommandOf(experiment) ? fmt::format("by `{}`", other->made.command)
-                                                                       : std::string("of other texts");
-  return InvalidArgument(
-      fmt::format("{} was made {}; give another --out to keep it, or --again to replace it", Quoted(path), how));
+  Result<ExperimentResult> there = experiments::ReadResult(path);
+  if (!there.ok()) return task;
+  // What was made in another way, perhaps in hours, is not overwritten by the way.
+  const bool same_command = there->made.command == CommandOf(experiment);
+  if (!same_command || there->made.data != DataOf(task.jobs)) {
+    return InvalidArgument(fmt::format("{} was made {}; give another --out to keep it, or --again to replace it",
+                                       Quoted(path),
+                                       same_command ? "of other texts" : fmt::format("by `{}`", there->made.command)));
+  }
+  task.known = std::move(*there);
+  return task;
 }
 
 std::string Reproduction::CommandOf(const Experiment& experiment) const {
@@ -181,25 +179,17 @@ std::string Reproduction::CommandOf(const Experiment& experiment) const {
   return command;
 }
 
-Status Reproduction::Announce(const std::vector<const Experiment*>& chosen) {
+void Reproduction::Announce(const std::vector<Task>& tasks) const {
   std::vector<TrainJob> jobs;
-  for (const Experiment* experiment : chosen) {
-    const Result<std::vector<TrainJob>> more = PlanOf(*experiment);
-    const Status status = more.ok() ? CheckReplace(*experiment, *more) : more.status();
-    if (!status.ok() && chosen.size() > 1) {
-      fmt::print("{} is left out: {}\n", experiment->name, status.message());
-      continue;
-    }
-    TC_RETURN_IF_ERROR(status);
-    if (!Known(*experiment, *more)) jobs.insert(jobs.end(), more->begin(), more->end());
+  for (const Task& task : tasks) {
+    if (!task.known) jobs.insert(jobs.end(), task.jobs.begin(), task.jobs.end());
   }
   const std::vector<TrainJob> missing = lab_->Missing(jobs);
-  if (missing.empty()) return OkStatus();
+  if (missing.empty()) return;
   fmt::print("{} model{} to train, about {} ({} at a time){}\n\n", missing.size(), missing.size() == 1 ? "" : "s",
              Duration(lab_->WorkLeft(missing) / TrainingRate(arguments_.jobs)), arguments_.jobs,
              options_.quick() ? "; quick budget: figures are rough" : ". Ctrl-C stops; the same command goes on");
   std::fflush(stdout);
-  return OkStatus();
 }
 
 Status Reproduction::Train(const std::vector<TrainJob>& jobs) {
@@ -212,13 +202,13 @@ Status Reproduction::Train(const std::vector<TrainJob>& jobs) {
   return status;
 }
 
-void Reproduction::Sign(const Experiment& experiment, const std::vector<TrainJob>& jobs, double seconds,
-                        ExperimentResult* result) const {
+void Reproduction::Sign(const Task& task, double seconds, ExperimentResult* result) const {
+  const std::vector<TrainJob>& jobs = task.jobs;
   for (size_t i = 0; i < options_.changes.size() && !jobs.empty(); ++i) {
     result->setup += (i == 0 ? " Changed in every run: " : ", ") + options_.changes[i];
   }
   if (options_.quick()) result->setup = "Quick budget, for a first look. " + result->setup;
-  result->made = MadeHere(CommandOf(experiment));
+  result->made = MadeHere(CommandOf(*task.experiment));
   result->made.budget = NameOf(options_.budget);
   result->made.data = DataOf(jobs);
   if (jobs.empty()) {
@@ -234,33 +224,37 @@ void Reproduction::Sign(const Experiment& experiment, const std::vector<TrainJob
   for (const experiments::RunRecord& run : result->runs) result->made.seconds += run.seconds;
 }
 
-Status Reproduction::RunOne(const Experiment& experiment) {
-  TC_ASSIGN_OR_RETURN(const std::vector<TrainJob> jobs, PlanOf(experiment));
-  std::optional<ExperimentResult> result = Known(experiment, jobs);
-  if (result) {
+Result<ExperimentResult> Reproduction::Measure(const Task& task) const {
+  const auto start = Clock::now();
+  Progress progress;
+  const experiments::MeasureContext context{
+      .options = options_, .lab = *lab_, .progress = [&](double done, const std::string& what) {
+        progress.ShowPart(done, what);
+      }};
+  TC_ASSIGN_OR_RETURN(ExperimentResult result, task.experiment->measure(context));
+  progress.Clear();
+  Sign(task, Seconds(start), &result);
+  TC_RETURN_IF_ERROR(experiments::ValidateResult(result));
+  return result;
+}
+
+Status Reproduction::RunOne(Task& task) {
+  const Experiment& experiment = *task.experiment;
+  if (task.known) {
+    const std::string& commit = task.known->made.commit;
     fmt::print("{} was made before, by {}; --again measures it again.\n\n", experiment.name,
-               result->made.commit.empty() ? "this program" : "the program of commit " + result->made.commit);
+               commit.empty() ? "this program" : "the program of commit " + commit);
   } else {
-    TC_RETURN_IF_ERROR(CheckReplace(experiment, jobs));
     StopOnSignals();
-    TC_RETURN_IF_ERROR(Train(jobs));
+    TC_RETURN_IF_ERROR(Train(task.jobs));
     EndOnSignals();  // models are kept, and a measurement is made as a whole
-    const auto start = Clock::now();
-    Progress progress;
-    const experiments::MeasureContext context{
-        .options = options_, .lab = *lab_, .progress = [&](double done, const std::string& what) {
-          progress.ShowPart(done, what);
-        }};
-    TC_ASSIGN_OR_RETURN(result, experiment.measure(context));
-    progress.Clear();
-    Sign(experiment, jobs, Seconds(start), &*result);
-    TC_RETURN_IF_ERROR(experiments::ValidateResult(*result));
-    TC_RETURN_IF_ERROR(WriteOutput(ResultPath(experiment), experiments::ResultToJson(*result)));
+    TC_ASSIGN_OR_RETURN(task.known, Measure(task));
+    TC_RETURN_IF_ERROR(WriteOutput(ResultPath(experiment), experiments::ResultToJson(*task.known)));
   }
-  fmt::print("{}\n", ResultText(*result));
+  fmt::print("{}\n", ResultText(*task.known));
   if (options_.quick()) fmt::print("  Quick budget: --full gives the paper's.\n\n");
   std::fflush(stdout);
-  json_ = experiments::ResultToJson(*result);
+  json_ = experiments::ResultToJson(*task.known);
   return OkStatus();
 }
 
@@ -274,18 +268,31 @@ Status Reproduction::Run(const std::vector<const Experiment*>& chosen) {
                                        .progress = [this](const LabProgress& now) {
                                          if (on_progress_) on_progress_(now);
                                        }}));
-  TC_RETURN_IF_ERROR(Announce(chosen));
   // One that fails does not keep the others from being made.
   Status failure;
   int failures = 0;
+  const auto failed = [&](const Experiment& experiment, const Status& status) {
+    fmt::print("{} failed: {}\n\n", experiment.name, status.message());
+    failure = Status(status.code(), fmt::format("{} of {} experiments failed; the last, {}: {}", ++failures,
+                                                chosen.size(), experiment.name, status.message()));
+  };
+  std::vector<Task> tasks;
   for (const Experiment* experiment : chosen) {
+    Result<Task> task = Prepare(*experiment);
+    if (task.ok()) {
+      tasks.push_back(std::move(*task));
+    } else {
+      if (chosen.size() == 1) return task.status();
+      failed(*experiment, task.status());
+    }
+  }
+  Announce(tasks);
+  for (Task& task : tasks) {
     if (*stop) return IoError("stopped; what was made is kept, and the same command goes on from there");
-    const Status status = RunOne(*experiment);
+    const Status status = RunOne(task);
     if (status.ok()) continue;
     if (chosen.size() == 1 || *stop) return status;
-    fmt::print("{} failed: {}\n\n", experiment->name, status.message());
-    failure = Status(status.code(), fmt::format("{} of {} experiments failed; the last, {}: {}", ++failures,
-                                                chosen.size(), experiment->name, status.message()));
+    failed(*task.experiment, status);
   }
   fmt::print("Results are in {}; `tensorcache report {} --out report.html` makes a page of them.\n", arguments_.out,
              arguments_.out);
