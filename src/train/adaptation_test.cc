@@ -1,6 +1,8 @@
 // Training that starts from a model which is there: what changes and what stays, low rank, teachers.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/config.h"
 #include "core/safetensors.h"
 #include "data/recall_task.h"
@@ -186,6 +188,12 @@ TEST_F(Adaptation, StartsFromOtherFloatingTypes) {
   EXPECT_LT(at::abs(rounded - exact).max().item<float>(), 0.2 * at::abs(exact).max().item<float>());
 }
 
+TEST_F(Adaptation, WithoutAStartMatricesAreOfTheRangeAskedFor) {
+  config_.train.init = "";
+  config_.train.initializer_range = 0;  // nothing tells one token from another
+  EXPECT_NEAR(Make(config_)->Step(false)->loss, std::log(static_cast<double>(config_.model.vocab_size)), 1e-5);
+}
+
 TEST_F(Adaptation, RefusesWhatMakesNoSense) {
   const auto refused = [&](const std::vector<std::string>& overrides, const char* why) {
     TrainConfig config = config_;
@@ -199,6 +207,7 @@ TEST_F(Adaptation, RefusesWhatMakesNoSense) {
   refused({"train.parameters=memory", "cache.tensor_cache.layers=none"}, "no memory");
   refused({"train.parameters=lora", "train.lora_rank=0"}, "lora_rank");
   refused({"train.distill=2"}, "train.distill");
+  refused({"train.initializer_range=-1"}, "initializer_range");
   refused({"train.distill=0.5", "train.init="}, "train.init");
   refused({"train.distill=0.5", "train.block=4096"}, "train.block");
   refused({"train.distill=0.5", "train.carry_state=true"}, "one block");

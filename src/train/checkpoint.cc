@@ -77,7 +77,7 @@ Status LoadParameters(const std::string& folder, const Model& model, Memories me
 Result<Model> LoadModel(const std::string& folder, at::Device device) {
   ModelConfig config;
   TC_RETURN_IF_ERROR(ReadConfigFile(PathIn(folder, kConfigFile), &config));
-  TC_ASSIGN_OR_RETURN(Model model, Model::Create(config, 0, device));
+  TC_ASSIGN_OR_RETURN(Model model, Model::Create(config, {}, device));
   TC_RETURN_IF_ERROR(LoadParameters(folder, model));
   return model;
 }

@@ -27,7 +27,7 @@ class Checkpoint : public ::testing::Test {
   }
 
   Model Make(uint64_t seed) const {
-    Result<Model> model = Model::Create(config_, seed);
+    Result<Model> model = Model::Create(config_, {.seed = seed});
     EXPECT_TRUE(model.ok()) << model.status().message();
     return std::move(model).value();
   }
@@ -84,6 +84,18 @@ TEST_F(Checkpoint, TrainStateRoundTripsAndForeignFilesAreRefused) {
   fs::copy_file(folder_ + "/model.safetensors", folder_ + "/train_state.safetensors",
                 fs::copy_options::overwrite_existing);
   EXPECT_EQ(LoadTrainState(folder_).status().code(), StatusCode::kCorrupt);
+}
+
+TEST_F(Checkpoint, InitialMatricesHaveTheDeviationAskedFor) {
+  const auto small = AllParameters(Make(1).parameters());
+  const Result<Model> made = Model::Create(config_, {.seed = 1, .deviation = 0.04});
+  ASSERT_TRUE(made.ok());
+  const auto large = AllParameters(made->parameters());
+  for (size_t i = 0; i < small.size(); ++i) {
+    const bool matrix = small[i].kind == ParameterKind::kMatrix || small[i].kind == ParameterKind::kMemoryOutput;
+    const double factor = matrix ? 2 : 1;
+    EXPECT_TRUE(at::equal(large[i].tensor, small[i].tensor * factor)) << small[i].name;
+  }
 }
 
 TEST_F(Checkpoint, InitialParametersDependOnTheSeedAlone) {

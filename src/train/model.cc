@@ -52,10 +52,10 @@ Result<RopeFrequencies> FrequenciesOf(const ModelConfig& config) {
 
 }  // namespace
 
-Result<Model> Model::Create(const ModelConfig& config, uint64_t seed, at::Device device) {
+Result<Model> Model::Create(const ModelConfig& config, const RandomStart& start, at::Device device) {
   TC_RETURN_IF_ERROR(ValidateModelConfig(config));
   TC_ASSIGN_OR_RETURN(const RopeFrequencies frequencies, FrequenciesOf(config));
-  return Model(config, frequencies, InitialParameters(config, seed, device));
+  return Model(config, frequencies, InitialParameters(config, start, device));
 }
 
 void Model::SetTrained(const TrainOptions& options) {

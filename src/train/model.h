@@ -21,7 +21,7 @@ namespace tensorcache::train {
 class Model {
  public:
   // Validates the config.
-  static Result<Model> Create(const ModelConfig& config, uint64_t seed, at::Device device = at::kCPU);
+  static Result<Model> Create(const ModelConfig& config, const RandomStart& start, at::Device device = at::kCPU);
 
   // tokens (B, T) int64 -> (B, T, E), after the last norm. With `state` the block continues it (an empty state: starts) and
   // the state moves on. `metrics`, if given, gets one entry a layer. Throws DivergedError.

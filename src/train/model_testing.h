@@ -124,7 +124,7 @@ inline ModelConfig ConfigOf(const Case& c) {
 
 // A model whose parameters are all away from their initial symmetry and large enough for differences to show.
 inline Model RandomModel(const ModelConfig& config) {
-  Result<Model> model = Model::Create(config, 7);
+  Result<Model> model = Model::Create(config, {.seed = 7});
   EXPECT_TRUE(model.ok()) << model.status().message();
   at::NoGradGuard no_grad;
   at::manual_seed(11);

@@ -55,8 +55,13 @@ void ForEachParameter(Parameters& p, const Visit& visit) {
 // Makes tensors; numbers them, so that each has random numbers of its own.
 class Initializer {
  public:
-  explicit Initializer(uint64_t seed) : seed_(seed) {}
+  explicit Initializer(uint64_t seed, double deviation = 0) : seed_(seed), deviation_(deviation) {}
 
+  Tensor Normal(at::IntArrayRef shape) { return Normal(shape, deviation_); }
+  // Of what adds to the residual stream, twice a layer.
+  Tensor Residual(at::IntArrayRef shape, int64_t layers) {
+    return Normal(shape, deviation_ / std::sqrt(2.0 * static_cast<double>(layers)));
+  }
   Tensor Normal(at::IntArrayRef shape, double deviation) {
     constexpr int64_t kPiece = 1 << 14;  // each with a stream of its own, so that threads can share the work
     Tensor tensor = at::empty(shape, at::kFloat);
@@ -75,6 +80,7 @@ class Initializer {
 
  private:
   uint64_t seed_;
+  double deviation_;
   uint64_t next_tensor_ = 0;
 };
 
@@ -82,25 +88,20 @@ double Logit(double p) { return std::log(p / (1 - p)); }
 
 Tensor Constant(at::IntArrayRef shape, double value) { return at::full(shape, value, at::kFloat); }
 
-constexpr double kDeviation = 0.02;
-// Of what adds to the residual stream, twice a layer.
-double ResidualDeviation(const ModelConfig& config) {
-  return kDeviation / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
-}
-
 AttentionParameters InitialAttention(const ModelConfig& config, bool has_memory, Initializer& init) {
   const int64_t E = config.hidden_size, H = config.num_attention_heads, G = config.num_key_value_heads;
   const int64_t D = config.HeadDim();
   const TensorCacheConfig& tc = config.cache.tensor_cache;
   AttentionParameters p;
-  p.qkv_weight = init.Normal({(H + 2 * G) * D, E}, kDeviation);
+  p.qkv_weight = init.Normal({(H + 2 * G) * D, E});
   if (config.attention_bias) p.qkv_bias = Constant({(H + 2 * G) * D}, 0);
-  p.out_weight = init.Normal({E, H * D}, ResidualDeviation(config));
+  p.out_weight = init.Residual({E, H * D}, config.num_hidden_layers);
   if (config.output_bias) p.out_bias = Constant({E}, 0);
   if (config.cache.method == CacheMethod::kInfini) p.infini_gate = Constant({H}, config.cache.infini.gate_init);
   if (!has_memory) return p;
 
-  p.memory_out_weight = init.Normal({E, H * D}, tc.zero_output ? 0 : ResidualDeviation(config));
+  p.memory_out_weight =
+      tc.zero_output ? init.Normal({E, H * D}, 0) : init.Residual({E, H * D}, config.num_hidden_layers);
   p.lambda_logit = Constant({G, 1}, Logit(tc.lambda_init));
   p.eta_logit = Constant({G, 1}, Logit(tc.eta_init));
   if (tc.two_timescale) {
@@ -124,8 +125,8 @@ LayerParameters InitialLayer(const ModelConfig& config, int64_t index, Initializ
   p.mlp_norm_weight = Constant({E}, 1);
   if (layer_norm) p.mlp_norm_bias = Constant({E}, 0);
   const int64_t in_rows = config.gated_mlp ? 2 * F : F;
-  p.mlp_in_weight = init.Normal({in_rows, E}, kDeviation);
-  p.mlp_down_weight = init.Normal({E, F}, ResidualDeviation(config));
+  p.mlp_in_weight = init.Normal({in_rows, E});
+  p.mlp_down_weight = init.Residual({E, F}, config.num_hidden_layers);
   if (config.mlp_bias) {
     p.mlp_in_bias = Constant({in_rows}, 0);
     p.mlp_down_bias = Constant({E}, 0);
@@ -177,17 +178,17 @@ bool IsOfMemory(const std::string& name) {
   return name.find(".tensor_cache.") != name.npos || name.find(".infini.") != name.npos;
 }
 
-ModelParameters InitialParameters(const ModelConfig& config, uint64_t seed, at::Device device) {
-  Initializer init(seed);
+ModelParameters InitialParameters(const ModelConfig& config, const RandomStart& start, at::Device device) {
+  Initializer init(start.seed, start.deviation);
   ModelParameters p;
-  p.embedding = init.Normal({config.vocab_size, config.hidden_size}, kDeviation);
+  p.embedding = init.Normal({config.vocab_size, config.hidden_size});
   if (config.position_embedding == PositionKind::kLearned) {
-    p.positions = init.Normal({config.max_position_embeddings, config.hidden_size}, kDeviation);
+    p.positions = init.Normal({config.max_position_embeddings, config.hidden_size});
   }
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) p.layers.push_back(InitialLayer(config, i, init));
   p.final_norm_weight = Constant({config.hidden_size}, 1);
   if (config.norm == NormKind::kLayerNorm) p.final_norm_bias = Constant({config.hidden_size}, 0);
-  p.head = config.tie_word_embeddings ? p.embedding : init.Normal({config.vocab_size, config.hidden_size}, kDeviation);
+  p.head = config.tie_word_embeddings ? p.embedding : init.Normal({config.vocab_size, config.hidden_size});
   ForEachParameter(p, [&](const std::string&, ParameterKind, Tensor& tensor) {
     if (device != at::kCPU) tensor = tensor.to(device);
   });

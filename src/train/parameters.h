@@ -84,10 +84,13 @@ struct StoredParameter {
   Tensor tensor;
 };
 
-// Freshly initialised, float32, requiring gradients unless the config freezes them: normal with deviation 0.02 (0.02 /
-// sqrt(2 layers) for what adds to the residual stream), ones and zeros for norms and biases. The same bits for the same
-// seed on any machine.
-ModelParameters InitialParameters(const ModelConfig& config, uint64_t seed, at::Device device);
+struct RandomStart {
+  uint64_t seed = 0;
+  double deviation = 0.02;  // of matrices; divided by sqrt(2 layers) for those that add to the residual stream
+};
+// Freshly initialised, float32, requiring gradients unless the config freezes them: matrices are normal, norms and biases
+// ones and zeros. The same bits for the same seed on any machine.
+ModelParameters InitialParameters(const ModelConfig& config, const RandomStart& start, at::Device device);
 
 // Adds q, k, v and out of low rank to every layer: what they add is zero at the start.
 void AddLowRank(const ModelConfig& config, const TrainOptions& options, ModelParameters* parameters);

@@ -252,7 +252,7 @@ Result<std::vector<FusionRow>> BenchFusion(const std::string& preset, int repeat
     const int64_t tokens = config.data.kind == data::DataKind::kRecall ? config.data.recall.Length()
                                                                        : config.model.max_position_embeddings;
     const int64_t batch = std::max<int64_t>(1, std::min<int64_t>(config.train.batch_size, 6400 / tokens));
-    TC_ASSIGN_OR_RETURN(const Model model, Model::Create(config.model, 1));
+    TC_ASSIGN_OR_RETURN(const Model model, Model::Create(config.model, {}));
     const Tensor input = at::randint(64, {batch, tokens}, at::kLong);
     const ModelConfig& shape = config.model;
     const Tensor packed =

@@ -52,6 +52,7 @@ struct TrainOptions {
   double dropout = 0;
   bool carry_state = false;
   std::string init;
+  double initializer_range = 0.02;
   TrainedParameters parameters = TrainedParameters::kAll;
   int64_t lora_rank = 8;
   double lora_alpha = 16;
@@ -87,6 +88,8 @@ struct TrainOptions {
     v("init", init,
       "a checkpoint folder of the same shape to start from; memories that it lacks start as configured. Empty: random "
       "parameters");
+    v("initializer_range", initializer_range,
+      "standard deviation of random matrices; larger ones may learn to bind sooner");
     v("parameters", parameters,
       "which ones are trained; lora: the memory, and low-rank additions to the attention's projections");
     v("lora_rank", lora_rank, "r, of parameters lora: W + alpha / r B A");

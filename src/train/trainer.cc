@@ -45,7 +45,7 @@ Result<Model> LoadTeacher(const TrainConfig& config, at::Device device) {
   ModelConfig teaching = config.model;
   const bool windowed = made.cache.method == CacheMethod::kWindow || made.cache.method == CacheMethod::kStreamingLlm;
   teaching.cache = windowed ? made.cache : CacheConfig{.method = CacheMethod::kFull};
-  TC_ASSIGN_OR_RETURN(Model teacher, Model::Create(teaching, config.train.seed, device));
+  TC_ASSIGN_OR_RETURN(Model teacher, Model::Create(teaching, {}, device));
   TC_RETURN_IF_ERROR(LoadParameters(config.train.init, teacher, Memories::kMayDiffer));
   return teacher;
 }
@@ -78,7 +78,8 @@ Result<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config,
                     config.model.vocab_size, source->vocab_size()));
   }
   at::Device device(config.train.device);
-  TC_ASSIGN_OR_RETURN(Model model, Model::Create(config.model, config.train.seed, device));
+  TC_ASSIGN_OR_RETURN(Model model,
+                      Model::Create(config.model, {config.train.seed, config.train.initializer_range}, device));
   if (!config.train.init.empty() && start == Start::kFresh) {
     TC_RETURN_IF_ERROR(LoadParameters(config.train.init, model, Memories::kMayDiffer));
   }
