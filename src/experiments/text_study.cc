@@ -246,6 +246,34 @@ Figure NllFigure(const TextStudy& study, const std::vector<ArmScores>& arms) {
   return figure;
 }
 
+// The first arm of a method; the number of arms if none is.
+size_t ArmOf(const TextStudy& study, CacheMethod method) {
+  return static_cast<size_t>(std::ranges::find(study.arms, method, &TextArm::method) - study.arms.begin());
+}
+
+// What each memory adds to the window alone. Full KV, which is far above beyond its trained length, would flatten it.
+Figure GainFigure(const TextStudy& study, const std::vector<ArmScores>& arms) {
+  const size_t window = ArmOf(study, CacheMethod::kWindow);
+  Figure figure{
+      .id = "gain_by_context",
+      .title = "What is added to the window",
+      .note = "NLL minus that of Window KV, paired over the same texts, with its standard error. Below zero is better.",
+      .x = {.title = "context", .unit = "tokens", .log = true},
+      .y = {.title = "NLL minus Window KV's", .unit = "nats a token"},
+      .guides = {{.y = 0, .label = "Window KV"}}};
+  for (size_t a = 0; a < study.methods; ++a) {
+    if (a == window || study.arms[a].method == CacheMethod::kFull) continue;
+    Series series{.name = study.arms[a].label, .method = std::string(NameOf(study.arms[a].method))};
+    for (size_t c = 0; c < study.contexts.size(); ++c) {
+      const Cell difference = PairedCell(arms[window], arms[a], c);
+      series.points.push_back(
+          {.x = static_cast<double>(study.contexts[c]), .y = *difference.value, .error = *difference.std});
+    }
+    figure.series.push_back(std::move(series));
+  }
+  return figure;
+}
+
 double MeanNll(const ArmScores& arm, size_t context) { return SpreadOf(arm.scores[context].Nll()).mean; }
 
 // "4K (-0.0164 ± 0.0009 to Window KV)"
@@ -257,12 +285,9 @@ std::string Comparison(const TextStudy& study, const std::vector<ArmScores>& arm
 
 // What a cache that forgets nothing gains on the window, where it was trained: more is hardly there for a memory.
 void AddRoom(const TextStudy& study, const std::vector<ArmScores>& arms, ExperimentResult* result) {
-  const auto arm_of = [&](CacheMethod method) {
-    return static_cast<size_t>(std::ranges::find(study.arms, method, &TextArm::method) - study.arms.begin());
-  };
   const auto trained = std::ranges::find(study.contexts, study.config.Block());
-  const size_t full = arm_of(CacheMethod::kFull), window = arm_of(CacheMethod::kWindow);
-  if (trained == study.contexts.end() || std::max(full, window) >= arms.size()) return;
+  const size_t full = ArmOf(study, CacheMethod::kFull), window = ArmOf(study, CacheMethod::kWindow);
+  if (trained == study.contexts.end()) return;
   result->findings.push_back(
       fmt::format("What there is to gain: where it was trained, Full KV differs from the window alone at {}.",
                   Comparison(study, arms, static_cast<size_t>(trained - study.contexts.begin()), full, window)));
@@ -354,6 +379,7 @@ Status MeasureTextStudy(const MeasureContext& context, const TextStudy& study, u
   result->setup += fmt::format(" {} has {:.1f}M parameters.", study.arms[study.ours].label,
                                static_cast<double>(arms[study.ours].parameters) / 1e6);
   result->figures.push_back(NllFigure(study, arms));
+  result->figures.push_back(GainFigure(study, arms));
   result->tables.push_back(NllTable(study, arms));
   result->tables.push_back(PairedTable(study, arms, held_out.range.size()));
   if (arms.size() > study.methods) result->tables.push_back(VariantTable(study, arms));

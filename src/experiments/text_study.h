@@ -22,7 +22,7 @@ struct TextArm {
 struct TextStudy {
   std::string name;  // of its runs
   train::TrainConfig config;
-  std::vector<TextArm> arms;
+  std::vector<TextArm> arms;            // Full KV and Window KV among them
   std::vector<std::string> changes;     // of every arm, last
   std::string data;                     // what tells its texts from others: DataChecksum
   int64_t vocabulary = 0;               // tokens of these texts
@@ -46,7 +46,7 @@ Result<std::string> DataChecksum(const std::vector<std::string>& paths);
 // One run an arm.
 Result<std::vector<TrainJob>> PlanTextStudy(const TextStudy& study, uint64_t seed);
 
-// Adds figure and tables: NLL by context, paired differences to the study's own arm and of the variants, NLL by distance,
+// Adds figures and tables: NLL by context, what is added to the window, paired differences to the study's own arm and of the variants, NLL by distance,
 // state, what was learned; and findings.
 Status MeasureTextStudy(const MeasureContext& context, const TextStudy& study, uint64_t seed, ExperimentResult* result);
 
