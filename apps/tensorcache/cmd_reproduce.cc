@@ -240,7 +240,8 @@ Result<ExperimentResult> Reproduction::Measure(const Task& task) const {
 
 Status Reproduction::RunOne(Task& task) {
   const Experiment& experiment = *task.experiment;
-  if (task.known) {
+  const bool measured = !task.known;
+  if (!measured) {
     const std::string& commit = task.known->made.commit;
     fmt::print("{} was made before, by {}; --again measures it again.\n\n", experiment.name,
                commit.empty() ? "this program" : "the program of commit " + commit);
@@ -249,12 +250,12 @@ Status Reproduction::RunOne(Task& task) {
     TC_RETURN_IF_ERROR(Train(task.jobs));
     EndOnSignals();  // models are kept, and a measurement is made as a whole
     TC_ASSIGN_OR_RETURN(task.known, Measure(task));
-    TC_RETURN_IF_ERROR(WriteOutput(ResultPath(experiment), experiments::ResultToJson(*task.known)));
   }
+  json_ = experiments::ResultToJson(*task.known);
+  if (measured) TC_RETURN_IF_ERROR(WriteOutput(ResultPath(experiment), json_));
   fmt::print("{}\n", ResultText(*task.known));
   if (options_.quick()) fmt::print("  Quick budget: --full gives the paper's.\n\n");
   std::fflush(stdout);
-  json_ = experiments::ResultToJson(*task.known);
   return OkStatus();
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 #include "core/checksum.h"
 #include "core/config.h"
@@ -227,6 +228,18 @@ Table StateTable(const TextStudy& study, const std::vector<ArmScores>& arms) {
   return table;
 }
 
+double MeanNll(const ArmScores& arm, size_t context) { return SpreadOf(arm.scores[context].Nll()).mean; }
+
+// A curve over the contexts; `at` gives its point at one of them, but for x.
+Series SeriesOf(const TextStudy& study, size_t arm, const std::function<Point(size_t)>& at) {
+  Series series{.name = study.arms[arm].label, .method = std::string(NameOf(study.arms[arm].method))};
+  for (size_t c = 0; c < study.contexts.size(); ++c) {
+    series.points.push_back(at(c));
+    series.points.back().x = static_cast<double>(study.contexts[c]);
+  }
+  return series;
+}
+
 Figure NllFigure(const TextStudy& study, const std::vector<ArmScores>& arms) {
   Figure figure{
       .id = "nll_by_context",
@@ -236,12 +249,7 @@ Figure NllFigure(const TextStudy& study, const std::vector<ArmScores>& arms) {
       .y = {.title = "NLL", .unit = "nats a token"},
       .guides = {{.x = static_cast<double>(study.config.model.max_position_embeddings), .label = "trained length"}}};
   for (size_t a = 0; a < arms.size(); ++a) {
-    Series series{.name = study.arms[a].label, .method = std::string(NameOf(study.arms[a].method))};
-    for (size_t c = 0; c < study.contexts.size(); ++c) {
-      series.points.push_back(
-          {.x = static_cast<double>(study.contexts[c]), .y = SpreadOf(arms[a].scores[c].Nll()).mean});
-    }
-    figure.series.push_back(std::move(series));
+    figure.series.push_back(SeriesOf(study, a, [&](size_t c) { return Point{.y = MeanNll(arms[a], c)}; }));
   }
   return figure;
 }
@@ -263,18 +271,13 @@ Figure GainFigure(const TextStudy& study, const std::vector<ArmScores>& arms) {
       .guides = {{.y = 0, .label = "Window KV"}}};
   for (size_t a = 0; a < study.methods; ++a) {
     if (a == window || study.arms[a].method == CacheMethod::kFull) continue;
-    Series series{.name = study.arms[a].label, .method = std::string(NameOf(study.arms[a].method))};
-    for (size_t c = 0; c < study.contexts.size(); ++c) {
+    figure.series.push_back(SeriesOf(study, a, [&](size_t c) {
       const Cell difference = PairedCell(arms[window], arms[a], c);
-      series.points.push_back(
-          {.x = static_cast<double>(study.contexts[c]), .y = *difference.value, .error = *difference.std});
-    }
-    figure.series.push_back(std::move(series));
+      return Point{.y = *difference.value, .error = *difference.std};
+    }));
   }
   return figure;
 }
-
-double MeanNll(const ArmScores& arm, size_t context) { return SpreadOf(arm.scores[context].Nll()).mean; }
 
 // "4K (-0.0164 ± 0.0009 to Window KV)"
 std::string Comparison(const TextStudy& study, const std::vector<ArmScores>& arms, size_t c, size_t arm, size_t with) {
