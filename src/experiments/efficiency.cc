@@ -1,4 +1,4 @@
-// What training and streaming cost: time and memory by method and gap. The runs are those of the recall and long-gap tables.
+// What training and streaming cost: time and memory by method and gap, of the tasks of the recall and long-gap tables.
 #include <fmt/format.h>
 
 #include "core/config.h"
@@ -29,15 +29,42 @@ constexpr Published kLong[] = {
      {2078, 114, 112}},
 };
 
-// Resident memory of the training process and time of its runs, and what a session of the model keeps.
-Result<Row> MethodRow(const MeasureContext& context, const RecallRun& run, const Published& published, size_t method,
-                      std::vector<RunRecord>* records) {
+// What one row of a table is of.
+struct Task {
+  const Published& published;
+  bool episodes;  // of the matched gaps; otherwise one long gap
+};
+
+// A run that trains for some steps: their time and memory are those of all the others.
+RecallRun TimedRun(const ExperimentOptions& options, const Task& task, CacheMethod method) {
+  RecallRun run = task.episodes ? GapRun(method, task.published.gap) : LongGapRun(method, task.published.gap);
+  run.name = "efficiency-" + run.name;
+  run.budget.push_back(fmt::format("train.steps={}", options.quick() ? 5 : 20));
+  run.budget.emplace_back("train.eval_batches=1");
+  return run;
+}
+
+std::vector<Task> TasksOf(const ExperimentOptions& options) {
+  std::vector<Task> tasks;
+  for (const Published& published : kMatched) {
+    if (!options.quick() || published.gap <= 36) tasks.push_back({published, true});
+  }
+  for (const Published& published : kLong) {
+    if (!options.quick() || published.gap <= 128) tasks.push_back({published, false});
+  }
+  return tasks;
+}
+
+// Time of the whole budget and resident memory of the training process, and what a session of the model keeps.
+Result<Row> MethodRow(const MeasureContext& context, const Task& task, size_t method, std::vector<RunRecord>* records) {
+  const RecallRun run = TimedRun(context.options, task, kReachingMethods[method]);
   std::vector<double> seconds, training;
   double inference = 0, state = 0;
-  for (const uint64_t seed : PaperSeeds(context.options)) {
+  for (const uint64_t seed : OneSeed(context.options)) {
     TC_ASSIGN_OR_RETURN(const TrainJob job, MakeRecallJob(context.options, run, seed));
+    TC_ASSIGN_OR_RETURN(const TrainJob whole, MakeRecallJob(context.options, {}, seed));
     TC_ASSIGN_OR_RETURN(const TrainedRun trained, context.lab.Find(job));
-    seconds.push_back(trained.record.seconds);
+    seconds.push_back(trained.seconds_per_step * static_cast<double>(whole.config.train.steps));
     if (trained.peak_bytes > 0) training.push_back(static_cast<double>(trained.peak_bytes) / kGigabyte);
     records->push_back(trained.record);
     if (inference > 0) continue;
@@ -46,6 +73,7 @@ Result<Row> MethodRow(const MeasureContext& context, const RecallRun& run, const
     state = static_cast<double>(bytes);
     inference = state + static_cast<double>(model->info().weight_bytes);
   }
+  const Published& published = task.published;
   return Row{.label = fmt::format("{}, {}", published.gap, MethodTitle(kReachingMethods[method])),
              .cells = {Beside(Measured(seconds), published.seconds[method], published.seconds_std[method]),
                        Beside(training.empty() ? Cell{} : Measured(training), published.training_gb[method]),
@@ -62,10 +90,6 @@ Table EmptyTable(const std::string& id, const std::string& title, const std::str
                       {.title = "memory in training", .unit = "GB"},
                       {.title = "memory in inference", .unit = "GB"},
                       {.title = "state", .unit = "KiB", .digits = 0, .better = Better::kLower}}};
-}
-
-bool Contains(const std::vector<int64_t>& values, int64_t value) {
-  return std::find(values.begin(), values.end(), value) != values.end();
 }
 
 // Three rows a gap: kReachingMethods.
@@ -91,46 +115,41 @@ void AddFindings(const Table& matched, ExperimentResult* result) {
 }  // namespace
 
 Plan PlanEfficiency(const ExperimentOptions& options) {
-  TC_ASSIGN_OR_RETURN(std::vector<TrainJob> jobs, PlanLongGap(options));
-  for (const Published& published : kMatched) {
-    if (options.quick() && published.gap > 36) continue;
+  std::vector<TrainJob> jobs;
+  for (const Task& task : TasksOf(options)) {
     for (const CacheMethod method : kReachingMethods) {
-      TC_RETURN_IF_ERROR(AddRecallJobs(options, GapRun(method, published.gap), PaperSeeds(options), &jobs));
+      TC_RETURN_IF_ERROR(AddRecallJobs(options, TimedRun(options, task, method), OneSeed(options), &jobs));
     }
   }
   return jobs;
 }
 
 Result<ExperimentResult> MeasureEfficiency(const MeasureContext& context) {
+  const std::vector<Task> tasks = TasksOf(context.options);
+  const std::vector<uint64_t> seeds = OneSeed(context.options);
+  TC_ASSIGN_OR_RETURN(const TrainJob whole, MakeRecallJob(context.options, {}, seeds[0]));
+  TC_ASSIGN_OR_RETURN(
+      const TrainJob timed,
+      MakeRecallJob(context.options, TimedRun(context.options, tasks.back(), CacheMethod::kFull), seeds[0]));
   ExperimentResult result{
       .experiment = "efficiency",
       .title = "Time and memory of training",
       .paper = "Appendix, training efficiency",
       .setup = fmt::format(
-          "The runs of the recall and long-gap tables{}. Here: one CPU thread a run, its CPU time (median step "
-          "times steps; what else the machine does changes it by up to a third) and the resident memory of "
-          "the whole training process, LibTorch included. Inference: weights and state. Published: a GPU's "
-          "time and memory. {}",
-          context.options.quick() ? " in their quick budget" : "", SeedsNote(PaperSeeds(context.options)))};
-  Table matched = EmptyTable("matched", "Matched gaps", "");
+          "The model and task of the recall and the long-gap table. Here: one CPU thread, the median CPU time of {} "
+          "steps times {} (what else the machine does changes it by up to a third), and the resident memory of the "
+          "whole training process, LibTorch included. Inference: weights and state. Published: a GPU's time and "
+          "memory. {}",
+          timed.config.train.steps, whole.config.train.steps, SeedsNote(seeds))};
+  Table matched = EmptyTable("matched", "Matched gaps", fmt::format("{} of six episodes.", BudgetText(whole)));
   Table distant = EmptyTable(
       "long", "Long gaps",
-      "Here a run starts from the model of half its gap and ends when the task is solved, so the times are not "
-      "those of equal work.");
-  for (const Published& published : kMatched) {
-    if (context.options.quick() && published.gap > 36) continue;
+      fmt::format("{} steps of {} sequences of one episode; the paper does not say how many steps its times are of.",
+                  whole.config.train.steps, timed.config.train.batch_size));
+  for (const Task& task : tasks) {
     for (size_t m = 0; m < kReachingMethods.size(); ++m) {
-      TC_ASSIGN_OR_RETURN(Row row,
-                          MethodRow(context, GapRun(kReachingMethods[m], published.gap), published, m, &result.runs));
-      matched.rows.push_back(std::move(row));
-    }
-  }
-  for (const Published& published : kLong) {
-    if (!Contains(LongGapsOf(context.options), published.gap)) continue;
-    for (size_t m = 0; m < kReachingMethods.size(); ++m) {
-      TC_ASSIGN_OR_RETURN(Row row, MethodRow(context, LongGapRun(context.options, kReachingMethods[m], published.gap),
-                                             published, m, &result.runs));
-      distant.rows.push_back(std::move(row));
+      TC_ASSIGN_OR_RETURN(Row row, MethodRow(context, task, m, &result.runs));
+      (task.episodes ? matched : distant).rows.push_back(std::move(row));
     }
   }
   AddFindings(matched, &result);

@@ -14,7 +14,6 @@ namespace {
 constexpr std::array<int64_t, 4> kGaps = {128, 256, 512, 1024};
 constexpr int64_t kMatchedGap = 24, kFirstRung = 64;
 constexpr int64_t kMostSteps = 400;
-constexpr double kTargetLoss = 0.01;
 
 struct Published {
   double accuracy, std, state;
@@ -29,36 +28,33 @@ constexpr Published kPublished[4][3] = {
 // Until solved; runs that were not are counted, not averaged.
 Cell StepsCell(const RecallScores& scores) {
   const auto solved =
-      std::ranges::count_if(scores.runs, [](const TrainedRun& run) { return run.record.loss <= kTargetLoss; });
+      std::ranges::count_if(scores.runs, [](const TrainedRun& run) { return run.record.loss <= kSolvedLoss; });
   if (solved == std::ssize(scores.runs)) return Measured(scores.Steps());
   return TextCell(fmt::format("{} of {} solved it", solved, scores.runs.size()));
 }
 
-}  // namespace
-
-std::vector<int64_t> LongGapsOf(const ExperimentOptions& options) {
+std::vector<int64_t> GapsOf(const ExperimentOptions& options) {
   if (options.quick()) return {128};
   return {kGaps.begin(), kGaps.end()};
 }
 
 // A ladder: each run starts from the model of half its gap, the lowest from the main table's.
-RecallRun LongGapRun(const ExperimentOptions& options, CacheMethod method, int64_t gap) {
+RecallRun RungRun(const ExperimentOptions& options, CacheMethod method, int64_t gap) {
   if (gap < kFirstRung) return GapRun(method, kMatchedGap);
-  RecallRun run{
-      .name = fmt::format("longgap-{}-{}", gap, NameOf(method)),
-      .changes = {fmt::format("cache.method={}", NameOf(method)), fmt::format("data.recall.gap={}", gap),
-                  "data.recall.episodes=1"},
-      .budget = {"train.batch_size=16", fmt::format("train.target_loss={}", kTargetLoss), "train.eval_batches=8"},
-      .from = std::make_shared<const RecallRun>(LongGapRun(options, method, gap / 2))};
+  RecallRun run = LongGapRun(method, gap);
+  run.budget.insert(run.budget.end(), {UntilSolved(), "train.eval_batches=8"});
+  run.from = std::make_shared<const RecallRun>(RungRun(options, method, gap / 2));
   if (!options.quick()) run.budget.push_back(fmt::format("train.steps={}", kMostSteps));
   return run;
 }
 
+}  // namespace
+
 Plan PlanLongGap(const ExperimentOptions& options) {
   std::vector<TrainJob> jobs;
-  for (const int64_t gap : LongGapsOf(options)) {
+  for (const int64_t gap : GapsOf(options)) {
     for (const CacheMethod method : kReachingMethods) {
-      TC_RETURN_IF_ERROR(AddRecallJobs(options, LongGapRun(options, method, gap), PaperSeeds(options), &jobs));
+      TC_RETURN_IF_ERROR(AddRecallJobs(options, RungRun(options, method, gap), PaperSeeds(options), &jobs));
     }
   }
   return jobs;
@@ -66,10 +62,10 @@ Plan PlanLongGap(const ExperimentOptions& options) {
 
 Result<ExperimentResult> MeasureLongGap(const MeasureContext& context) {
   const std::vector<uint64_t> seeds = PaperSeeds(context.options);
-  const std::vector<int64_t> gaps = LongGapsOf(context.options);
+  const std::vector<int64_t> gaps = GapsOf(context.options);
   TC_ASSIGN_OR_RETURN(
       const TrainJob job,
-      MakeRecallJob(context.options, LongGapRun(context.options, CacheMethod::kFull, gaps.back()), seeds[0]));
+      MakeRecallJob(context.options, RungRun(context.options, CacheMethod::kFull, gaps.back()), seeds[0]));
   ExperimentResult result{
       .experiment = "longgap",
       .title = "Long gaps",
@@ -96,7 +92,7 @@ Result<ExperimentResult> MeasureLongGap(const MeasureContext& context) {
     for (size_t m = 0; m < kReachingMethods.size(); ++m) {
       context.Tell(done++ / static_cast<double>(kReachingMethods.size() * gaps.size()),
                    fmt::format("gap {} {}", gaps[g], MethodTitle(kReachingMethods[m])));
-      const RecallRun run = LongGapRun(context.options, kReachingMethods[m], gaps[g]);
+      const RecallRun run = RungRun(context.options, kReachingMethods[m], gaps[g]);
       TC_ASSIGN_OR_RETURN(const RecallScores scores, ScoreRecallRun(context, run, seeds));
       TC_ASSIGN_OR_RETURN(const double bytes, StateBytesOf(context, run, seeds[0], PaperWindow(kReachingMethods[m])));
       sweep.Add(scores, bytes);

@@ -37,9 +37,23 @@ Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun
   return job;
 }
 
+std::string UntilSolved() { return fmt::format("train.target_loss={}", kSolvedLoss); }
+
+std::string UntilSolvedNote() {
+  return fmt::format("Training ends early when a validation loss is below {}.", kSolvedLoss);
+}
+
 RecallRun GapRun(CacheMethod method, int64_t gap) {
   return {.name = fmt::format("recall-gap{}-{}", gap, NameOf(method)),
           .changes = {fmt::format("cache.method={}", NameOf(method)), fmt::format("data.recall.gap={}", gap)}};
+}
+
+RecallRun LongGapRun(CacheMethod method, int64_t gap) {
+  RecallRun run = GapRun(method, gap);
+  run.name = fmt::format("longgap-{}-{}", gap, NameOf(method));
+  run.changes.emplace_back("data.recall.episodes=1");
+  run.budget = {"train.batch_size=16"};
+  return run;
 }
 
 std::vector<std::string> MultistoreChanges(CacheMethod method) {
@@ -87,6 +101,12 @@ std::vector<double> RecallScores::Steps() const {
 std::vector<double> RecallScores::Seconds() const {
   std::vector<double> seconds;
   for (const TrainedRun& run : runs) seconds.push_back(run.record.seconds);
+  return seconds;
+}
+
+std::vector<double> RecallScores::SecondsOf(int64_t steps) const {
+  std::vector<double> seconds;
+  for (const TrainedRun& run : runs) seconds.push_back(run.seconds_per_step * static_cast<double>(steps));
   return seconds;
 }
 

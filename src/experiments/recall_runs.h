@@ -15,6 +15,11 @@
 
 namespace tensorcache::experiments {
 
+// A validation loss at which a task counts as solved. What is solved need not be trained on.
+constexpr double kSolvedLoss = 0.01;
+std::string UntilSolved();  // of a budget
+std::string UntilSolvedNote();
+
 // A training run of preset recall with some keys changed. Its name is `name` and the seed.
 struct RecallRun {
   std::string name;
@@ -27,9 +32,8 @@ Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun
 RecallRun GapRun(CacheMethod method, int64_t gap);
 // Two stored pairs an episode; 8 values, as the published chance level says.
 std::vector<std::string> MultistoreChanges(CacheMethod method);
-// The long-gap table's: one episode, trained until solved; and its gaps.
-RecallRun LongGapRun(const ExperimentOptions& options, CacheMethod method, int64_t gap);
-std::vector<int64_t> LongGapsOf(const ExperimentOptions& options);
+// The long-gap table's task: one episode, one pair, 16 sequences a step.
+RecallRun LongGapRun(CacheMethod method, int64_t gap);
 // Appends one job a seed.
 Status AddRecallJobs(const ExperimentOptions& options, const RecallRun& run, const std::vector<uint64_t>& seeds,
                      std::vector<TrainJob>* jobs);
@@ -40,8 +44,9 @@ struct RecallScores {
   std::vector<double> nll;
   std::vector<TrainedRun> runs;
 
-  std::vector<double> Steps() const;    // of training
-  std::vector<double> Seconds() const;  // of training
+  std::vector<double> Steps() const;                   // of training
+  std::vector<double> Seconds() const;                 // of training
+  std::vector<double> SecondsOf(int64_t steps) const;  // of as many steps, those of runs that ended early included
   void AddRecords(std::vector<RunRecord>* records) const;
 };
 
