@@ -115,6 +115,11 @@ TEST_F(Train, EndsAtATargetLoss) {
   const Outcome again = Run({"--resume", "--out", Path("run").string()});
   ASSERT_EQ(again.status, 0) << again.output;
   EXPECT_EQ(ReadAll(Path("run") / "model.safetensors"), model) << "it had reached its target";
+  // A model that could not be written behind the last state is written when the run is asked for again.
+  fs::copy_file(Path("run") / "best/config.json", Path("run") / "model.safetensors",
+                fs::copy_options::overwrite_existing);
+  ASSERT_EQ(Run({"--resume", "--out", Path("run").string()}).status, 0);
+  EXPECT_EQ(ReadAll(Path("run") / "model.safetensors"), model);
   const Outcome more = Run({"--resume", "--out", Path("run").string(), "--set", "train.target_loss=0"});
   EXPECT_NE(more.output.find("done: 12 steps"), std::string::npos) << more.output;
 }

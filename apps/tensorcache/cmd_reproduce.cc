@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
@@ -184,6 +185,14 @@ void Reproduction::Announce(const std::vector<Task>& tasks) const {
   for (const Task& task : tasks) {
     if (!task.known) jobs.insert(jobs.end(), task.jobs.begin(), task.jobs.end());
   }
+  if (!options_.quick()) {
+    for (const Task& task : tasks) {
+      if (task.known || task.experiment->minutes == 0) continue;
+      fmt::print("{} is measured in about {} min; a measurement that is stopped begins again\n", task.experiment->name,
+                 task.experiment->minutes);
+    }
+    std::fflush(stdout);
+  }
   const std::vector<TrainJob> missing = lab_->Missing(jobs);
   if (missing.empty()) return;
   fmt::print("{} model{} to train, about {} ({} at a time){}\n\n", missing.size(), missing.size() == 1 ? "" : "s",
@@ -251,12 +260,11 @@ Status Reproduction::RunOne(Task& task) {
     EndOnSignals();  // models are kept, and a measurement is made as a whole
     TC_ASSIGN_OR_RETURN(task.known, Measure(task));
   }
-  json_ = experiments::ResultToJson(*task.known);
-  if (measured) TC_RETURN_IF_ERROR(WriteOutput(ResultPath(experiment), json_));
   fmt::print("{}\n", ResultText(*task.known));
   if (options_.quick()) fmt::print("  Quick budget: --full gives the paper's.\n\n");
   std::fflush(stdout);
-  return OkStatus();
+  json_ = experiments::ResultToJson(*task.known);
+  return measured ? WriteOutput(ResultPath(experiment), json_) : OkStatus();
 }
 
 Status Reproduction::Run(const std::vector<const Experiment*>& chosen) {
@@ -265,6 +273,7 @@ Status Reproduction::Run(const std::vector<const Experiment*>& chosen) {
                                        .program = TrainProgramPath(),
                                        .jobs = arguments_.jobs,
                                        .threads = 1,
+                                       .commit = GetBuildInfo().commit,
                                        .stop = stop,
                                        .progress = [this](const LabProgress& now) {
                                          if (on_progress_) on_progress_(now);
@@ -334,7 +343,8 @@ Status RunReproduce(const CommandLine& line) {
   const ExperimentOptions options{.budget = arguments.quick ? experiments::Budget::kQuick : experiments::Budget::kFull,
                                   .seeds = seeds,
                                   .changes = arguments.changes,
-                                  .data = arguments.data,
+                                  // As one path, however it was given: a run that goes on must find the same config.
+                                  .data = std::filesystem::weakly_canonical(arguments.data).string(),
                                   .work = arguments.out};
   return Reproduction(arguments, options).Run(chosen);
 }

@@ -51,6 +51,7 @@ struct Experiment {
   Result<std::vector<TrainJob>> (*plan)(const ExperimentOptions& options);
   // Figures, tables and findings, once those are complete; the caller adds how it was made.
   Result<ExperimentResult> (*measure)(const MeasureContext& context);
+  int minutes = 0;  // that measuring takes of the full budget on two cores; 0: a few at most
 };
 
 // All of them, in the paper's order.

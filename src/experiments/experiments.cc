@@ -11,14 +11,14 @@ namespace tensorcache::experiments {
 namespace {
 
 constexpr Experiment kExperiments[] = {
-    {"scaling", "State against context, 4K to 1M tokens", nullptr, MeasureScaling},
-    {"throughput", "Decoding speed against context", nullptr, MeasureThroughput},
+    {"scaling", "State against context, 4K to 1M tokens", nullptr, MeasureScaling, 20},
+    {"throughput", "Decoding speed against context", nullptr, MeasureThroughput, 10},
     {"capacity", "How many associations fit into one memory matrix", nullptr, MeasureCapacityTable},
     {"recall", "Matched-gap associative recall, five methods", PlanRecall, MeasureRecall},
     {"ood", "Recall at gaps that training did not show", PlanOod, MeasureOod},
     {"rules", "Write rules: outer, delta, wedge", PlanRules, MeasureRules},
     {"chunks", "Training chunk size: the paper's modes and the exact scan", PlanChunks, MeasureChunks},
-    {"longgap", "Recall over gaps of 128 to 1024 tokens", PlanLongGap, MeasureLongGap},
+    {"longgap", "Recall over gaps of 128 to 1024 tokens", PlanLongGap, MeasureLongGap, 10},
     {"multistore", "Two stored pairs, one asked for", PlanMultistore, MeasureMultistore},
     {"efficiency", "Time and memory of training and inference", PlanEfficiency, MeasureEfficiency},
     {"slots", "Several memory slots a head", PlanSlots, MeasureSlots},
@@ -49,9 +49,12 @@ Status ApplyChanges(const std::vector<std::string>& usual, const std::vector<std
   const auto key_of = [](const std::string& change) { return change.substr(0, change.find('=')); };
   for (const std::string& change : users) {
     const std::string key = key_of(change);
-    if (key == "train.seed") return InvalidArgument("--set train.seed: give --seeds instead");
-    if (std::ranges::find(own, key, key_of) != own.end()) {
-      return InvalidArgument(fmt::format("--set {}: the runs of this experiment differ in it", key));
+    // A key may be a whole section, such as train={"seed": 3}.
+    const auto sets = [&](const std::string& other) { return other == key || other.starts_with(key + "."); };
+    if (sets("train.seed")) return InvalidArgument(fmt::format("--set {}: give seeds by --seeds", key));
+    for (const std::string& mine : own) {
+      if (!sets(key_of(mine))) continue;
+      return InvalidArgument(fmt::format("--set {}: the runs of this experiment differ in {}", key, key_of(mine)));
     }
   }
   for (const auto* changes : {&usual, &own, &users}) {

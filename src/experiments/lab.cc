@@ -218,12 +218,17 @@ Result<TrainedRun> Lab::Find(const TrainJob& job) const {
   const std::string path = PathOf(job, kDoneFile);
   if (!IsComplete(job)) return NotFound(fmt::format("{} has not been trained", job.name));
   TrainedRun run;
-  TC_RETURN_IF_ERROR(ReadConfigFile(path, &run));
+  if (const Status read = ReadConfigFile(path, &run); !read.ok()) {
+    return Status(read.code(), fmt::format("{}; remove {}, and the same command trains {} again", read.message(),
+                                           FolderOf(job), job.name));
+  }
   run.folder = FolderOf(job);
   return run;
 }
 
-bool Lab::IsComplete(const TrainJob& job) const { return Exists(PathOf(job, kDoneFile)); }
+bool Lab::IsComplete(const TrainJob& job) const {
+  return Exists(PathOf(job, kDoneFile)) && Exists(PathOf(job, kModelFile));
+}
 
 void Lab::AddMissing(const TrainJob& job, std::set<std::string>* seen, std::vector<TrainJob>* missing) const {
   if (!seen->insert(FolderOf(job)).second || IsComplete(job)) return;
@@ -276,6 +281,7 @@ Status Lab::Finish(const Running& running, int64_t peak_bytes) const {
   }
   // A process that only found everything done has not had what training needs.
   run.peak_bytes = run.record.steps > running.first_step ? peak_bytes : 0;
+  run.record.commit = options_.commit;
   return WriteFileAtomically(folder + "/" + kDoneFile, JsonText(ToJson(run), 1));
 }
 

@@ -95,6 +95,7 @@ struct LabOptions {
   std::string program;                               // that trains: tensorcache-train
   int jobs = 1;                                      // processes at a time
   int threads = 1;                                   // of each process
+  std::string commit;                                // that the program was built from; may be empty
   const std::atomic<bool>* stop = nullptr;           // set it from a signal handler: running jobs save and end
   std::function<void(const LabProgress&)> progress;  // once a second; may be empty
 };

@@ -37,6 +37,7 @@ for step in $(seq $steps); do
   echo '{"kind":"train","step":'$step',"loss":2.0,"tokens":40,"tokens_per_second":100,"cpu_seconds":0.'$step',"layers":[{},{"gate":[0.25,0.75],"lambda":[0.9],"eta":[0.1]}]}'
 done >"$out/metrics.jsonl"
 echo '{"kind":"eval","step":'$steps',"loss":0.5,"accuracy":0.75,"tokens":9,"best":true}' >>"$out/metrics.jsonl"
+touch "$out/model.safetensors"
 )";
 
 class LabTest : public ::testing::Test {
@@ -134,6 +135,24 @@ TEST_F(LabTest, ARunThatEndsEarlyIsNotComplete) {
   TrainJob solved = Job(888);
   solved.config.train.target_loss = 0.6;  // which its evaluation reaches
   EXPECT_TRUE((*lab)->Train(std::vector<TrainJob>{solved}).ok());
+}
+
+TEST_F(LabTest, ARunWhoseModelIsGoneIsMissing) {
+  LabOptions options = Options();
+  options.commit = "abc";
+  auto lab = Lab::Open(options);
+  const std::vector<TrainJob> jobs = {Job(1)};
+  ASSERT_TRUE((*lab)->Train(jobs).ok());
+  const auto run = (*lab)->Find(jobs[0]);
+  ASSERT_TRUE(run.ok());
+  EXPECT_EQ(run->record.commit, "abc");
+  fs::remove(run->folder + "/model.safetensors");
+  EXPECT_EQ((*lab)->Missing(jobs).size(), 1u);
+  ASSERT_TRUE((*lab)->Train(jobs).ok());
+  std::ofstream(run->folder + "/done.json") << "{";
+  const auto damaged = (*lab)->Find(jobs[0]);
+  ASSERT_FALSE(damaged.ok());
+  EXPECT_NE(damaged.status().message().find("remove " + run->folder), std::string::npos) << damaged.status().message();
 }
 
 TEST_F(LabTest, AStopLetsRunsSaveAndTheNextTimeTheyGoOn) {

@@ -16,13 +16,13 @@ constexpr int64_t kMatchedGap = 24, kFirstRung = 64;
 constexpr int64_t kMostSteps = 400;
 
 struct Published {
-  double accuracy, std, state;
+  double accuracy, std;
 };
 constexpr Published kPublished[4][3] = {
-    {{1.000, 0.000, 286}, {1.000, 0.000, 114}, {1.000, 0.000, 112}},
-    {{1.000, 0.000, 542}, {1.000, 0.000, 114}, {1.000, 0.000, 112}},
-    {{1.000, 0.000, 1054}, {1.000, 0.000, 114}, {1.000, 0.000, 112}},
-    {{1.000, 0.000, 2078}, {0.872, 0.106, 114}, {0.959, 0.058, 112}},
+    {{1.000, 0.000}, {1.000, 0.000}, {1.000, 0.000}},
+    {{1.000, 0.000}, {1.000, 0.000}, {1.000, 0.000}},
+    {{1.000, 0.000}, {1.000, 0.000}, {1.000, 0.000}},
+    {{1.000, 0.000}, {0.872, 0.106}, {0.959, 0.058}},
 };
 
 // Until solved; runs that were not are counted, not averaged.
@@ -46,6 +46,18 @@ RecallRun RungRun(const ExperimentOptions& options, CacheMethod method, int64_t 
   run.from = std::make_shared<const RecallRun>(RungRun(options, method, gap / 2));
   if (!options.quick()) run.budget.push_back(fmt::format("train.steps={}", kMostSteps));
   return run;
+}
+
+// The run below the table's lowest gap took time, too.
+Status AddFirstRung(const MeasureContext& context, CacheMethod method, const std::vector<uint64_t>& seeds,
+                    std::vector<RunRecord>* records) {
+  for (const uint64_t seed : seeds) {
+    TC_ASSIGN_OR_RETURN(const TrainJob job,
+                        MakeRecallJob(context.options, RungRun(context.options, method, kFirstRung), seed));
+    TC_ASSIGN_OR_RETURN(const TrainedRun trained, context.lab.Find(job));
+    records->push_back(trained.record);
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -97,8 +109,9 @@ Result<ExperimentResult> MeasureLongGap(const MeasureContext& context) {
       TC_ASSIGN_OR_RETURN(const double bytes, StateBytesOf(context, run, seeds[0], PaperWindow(kReachingMethods[m])));
       sweep.Add(scores, bytes);
       sweep.LastAccuracy(m) = Beside(sweep.LastAccuracy(m), kPublished[g][m].accuracy, kPublished[g][m].std);
-      sweep.LastState(m) = Beside(sweep.LastState(m), kPublished[g][m].state);
+      sweep.LastState(m) = Beside(sweep.LastState(m), PublishedState(kReachingMethods[m], gaps[g]));
       steps.rows.back().cells.push_back(StepsCell(scores));
+      if (g == 0) TC_RETURN_IF_ERROR(AddFirstRung(context, kReachingMethods[m], seeds, &result.runs));
       scores.AddRecords(&result.runs);
       if (kReachingMethods[m] == CacheMethod::kTensorCache && g + 1 == gaps.size()) {
         result.tables.push_back(

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kVocabulary = 2048;
 
-// NLL by method (kAllMethods) and context, 1 to 32 times the trained length: of OpenWebText, and of single seeds.
+// NLL by method (kAllMethods) and context, 1 to 32 times the trained length: of OpenWebText, most of them of single seeds.
 const std::vector<std::vector<std::pair<double, double>>> kPublished = {
     {{4.05, 0}, {4.46, 0}, {4.49, 0}, {5.13, 0}, {5.40, 0}, {6.00, 0}},
     {{4.16, 0}, {3.98, 0}, {4.86, 0}, {4.78, 0}, {5.08, 0}, {5.44, 0}},
@@ -44,28 +44,43 @@ Result<std::string> NovelTokenizer(const ExperimentOptions& options, const std::
   return folder;
 }
 
+// --data names the folder with the novels' folder, or that one.
+std::string NovelFolder(const ExperimentOptions& options) {
+  const std::string inner = options.data + "/novels";
+  return !IsFolder(inner) && IsFolder(options.data + "/train") ? options.data : inner;
+}
+
+// The texts that the config names after all changes, and their tokenizer.
+Status FindTexts(const ExperimentOptions& options, TextStudy* study) {
+  data::TextDataConfig& text = study->config.data.text;
+  for (const std::string& path : {text.path, text.valid_path}) {
+    if (Exists(path)) continue;
+    return NotFound(
+        fmt::format("{} is not there; --data names a folder with novels/train and novels/valid, each full of "
+                    "text files",
+                    path));
+  }
+  std::vector<std::string> read = {text.path, text.valid_path};
+  if (!text.tokenizer.empty()) read.push_back(text.tokenizer);
+  TC_ASSIGN_OR_RETURN(study->data, DataChecksum(read));
+  if (text.tokenizer.empty()) {
+    TC_ASSIGN_OR_RETURN(text.tokenizer, NovelTokenizer(options, text.path, study->data));
+  }
+  TC_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer(text.tokenizer));
+  study->vocabulary = tokenizer->vocab_size();
+  return OkStatus();
+}
+
 Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
   TextStudy study;
   study.name = "novels";
   study.changes = options.changes;
-  study.vocabulary = kVocabulary;
   study.ours = 4;
   study.methods = 5;
   study.contexts = {256, 512, 1024, 2048, 4096, 8192};
   study.starts = 24;
   study.published = kPublished;
   study.published_same_text = false;
-  const std::string train = options.data + "/novels/train", valid = options.data + "/novels/valid";
-  for (const std::string& folder : {train, valid}) {
-    if (!IsFolder(folder)) {
-      return NotFound(
-          fmt::format("{} is not there; --data names a folder with novels/train and novels/valid, each full of "
-                      "text files",
-                      folder));
-    }
-  }
-  TC_ASSIGN_OR_RETURN(study.data, DataChecksum({train, valid}));
-  TC_ASSIGN_OR_RETURN(const std::string tokenizer, NovelTokenizer(options, train, study.data));
   train::TrainConfig& config = study.config;
   config.model = {.vocab_size = 0,
                   .hidden_size = 256,
@@ -75,7 +90,8 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
                   .num_key_value_heads = 4,
                   .max_position_embeddings = 256,
                   .cache = {.window = 16}};
-  config.data.text = {.path = train, .valid_path = valid, .tokenizer = tokenizer};
+  const std::string folder = NovelFolder(options);
+  config.data.text = {.path = folder + "/train", .valid_path = folder + "/valid", .tokenizer = ""};
   config.train = {.steps = 450,
                   .batch_size = 16,
                   .learning_rate = 2e-3,
@@ -96,6 +112,7 @@ Result<TextStudy> NovelStudy(const ExperimentOptions& options) {
     study.contexts.resize(4);
   }
   for (const std::string& change : options.changes) TC_RETURN_IF_ERROR(ApplyOverride(change, &config));
+  TC_RETURN_IF_ERROR(FindTexts(options, &study));
   study.least_context_for_claim = 4 * config.model.max_position_embeddings;
   study.arms = FiveTextArms();
   const auto carried = [&](size_t arm, std::vector<size_t> against) {
@@ -128,10 +145,10 @@ Result<ExperimentResult> MeasureNovels(const MeasureContext& context) {
       .paper = "Section 4.4, Table 2 (a), scaled down",
       .setup = fmt::format("The paper's table is of 130M parameters on OpenWebText, window 512 of blocks of 1024. "
                            "Here: {} layers of width {}, window {}, blocks of {} tokens, {} steps of {} blocks on {} "
-                           "novels; {} others are held out. A vocabulary of {} tokens learned from the novels. {}",
+                           "novels; {} others are held out. A vocabulary of {} tokens. {}",
                            model.num_hidden_layers, model.hidden_size, model.cache.window,
                            model.max_position_embeddings, study.config.train.steps, study.config.train.batch_size,
-                           novels.size(), others.size(), kVocabulary, TextMemoryNote())};
+                           novels.size(), others.size(), study.vocabulary, TextMemoryNote())};
   TC_RETURN_IF_ERROR(MeasureTextStudy(context, study, OneSeed(context.options)[0], &result));
   return result;
 }

@@ -38,5 +38,7 @@ RecallSweep MakeRecallSweep(std::span<const CacheMethod> methods, const std::str
 RingType PaperWindow(CacheMethod method);
 inline constexpr char kPaperWindowNote[] =
     "Full KV with bfloat16 keys and values, the others with a float32 window, as in the paper.";
+// The published KiB of one of kReachingMethods, at a gap of the paper's tables.
+double PublishedState(CacheMethod method, int64_t gap);
 
 }  // namespace tensorcache::experiments

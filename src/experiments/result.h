@@ -207,6 +207,7 @@ struct RunRecord {
   double seconds = 0;   // of training
   double loss = 0;      // of the last evaluation in training
   std::string changes;  // of the preset: "cache.method=window train.seed=2027"
+  std::string commit;   // that the program which trained it was built from; may be empty
 
   template <class V>
   void Fields(V& v) {
@@ -216,6 +217,7 @@ struct RunRecord {
     v("seconds", seconds, "of training");
     v("loss", loss, "of the last evaluation in training");
     v("changes", changes, "what it changes in its preset");
+    v("commit", commit, "the program that trained it was built from");
   }
 };
 

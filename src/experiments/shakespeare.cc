@@ -45,7 +45,9 @@ Result<TextStudy> ShakespeareStudy(const ExperimentOptions& options) {
   }
   changes.insert(changes.end(), options.changes.begin(), options.changes.end());
   for (const std::string& change : changes) TC_RETURN_IF_ERROR(ApplyOverride(change, &study.config));
-  TC_ASSIGN_OR_RETURN(study.data, DataChecksum({text.path, text.tokenizer}));
+  std::vector<std::string> read = {text.path, text.tokenizer};
+  if (!text.valid_path.empty()) read.push_back(text.valid_path);
+  TC_ASSIGN_OR_RETURN(study.data, DataChecksum(read));
   TC_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer(text.tokenizer));
   study.vocabulary = tokenizer->vocab_size();
   study.arms = FiveTextArms();

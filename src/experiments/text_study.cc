@@ -286,14 +286,21 @@ std::string Comparison(const TextStudy& study, const std::vector<ArmScores>& arm
                      study.arms[with].label);
 }
 
-// What a cache that forgets nothing gains on the window, where it was trained: more is hardly there for a memory.
+// What a cache that forgets nothing gains on the window, where it was trained.
 void AddRoom(const TextStudy& study, const std::vector<ArmScores>& arms, ExperimentResult* result) {
   const auto trained = std::ranges::find(study.contexts, study.config.Block());
   const size_t full = ArmOf(study, CacheMethod::kFull), window = ArmOf(study, CacheMethod::kWindow);
   if (trained == study.contexts.end()) return;
+  const auto c = static_cast<size_t>(trained - study.contexts.begin());
+  const std::string at = Comparison(study, arms, c, full, window);
+  const Cell difference = PairedCell(arms[window], arms[full], c);
+  const bool gains = *difference.value < -2 * *difference.std;
   result->findings.push_back(
-      fmt::format("What there is to gain: where it was trained, Full KV differs from the window alone at {}.",
-                  Comparison(study, arms, static_cast<size_t>(trained - study.contexts.begin()), full, window)));
+      gains
+          ? fmt::format("What there is to gain: where it was trained, Full KV differs from the window alone at {}.", at)
+          : fmt::format("Where it was trained Full KV gains nothing on the window alone, at {}: here it is no measure "
+                        "of what a memory may add.",
+                        at));
 }
 
 // At which of the contexts that matter ours has the lowest NLL of the methods, and by how much it leads or trails the best of

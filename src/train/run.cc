@@ -96,6 +96,7 @@ class Run {
 
  private:
   bool First() const { return world_->rank() == 0; }
+  bool Ended() const { return trainer_->step() >= config_.train.steps || result_.reached_target; }
   Status Prepare();
   Status Restore();
   Status OpenFolder();
@@ -167,7 +168,8 @@ Status Run::Restore() {
   // A run that had ended so does not go on.
   result_.reached_target = config_.train.target_loss > 0 && result_.best_loss <= config_.train.target_loss;
   saved_step_ = trainer_->step();
-  return OkStatus();
+  // Its model is written behind its state: what ended it in between would leave an older model for good.
+  return First() && Ended() ? SaveFolder(options_.folder) : OkStatus();
 }
 
 Status Run::OpenFolder() {
@@ -242,7 +244,7 @@ Result<RunResult> Run::Go() {
   if (First() && events_.on_start) {
     events_.on_start(*trainer_, train.batch_size * trainer_->block());
   }
-  while (trainer_->step() < train.steps && !result_.reached_target) {
+  while (!Ended()) {
     TC_ASSIGN_OR_RETURN(const bool stop, StopWanted());
     if (stop) {
       result_.stopped = true;

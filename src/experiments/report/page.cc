@@ -271,14 +271,14 @@ class PageWriter {
     out_ +=
         "<div class=\"scroll runs\" tabindex=\"0\" role=\"region\" aria-label=\"Training runs\"><table>\n<thead><tr>"
         "<th scope=\"col\">Training run</th><th scope=\"col\">Steps</th><th scope=\"col\">Tokens</th>"
-        "<th scope=\"col\">Time</th><th scope=\"col\">Loss</th><th scope=\"col\" class=\"changes\">Changes to the "
-        "preset</th></tr></thead>\n<tbody>\n";
+        "<th scope=\"col\">Time</th><th scope=\"col\">Loss</th><th scope=\"col\">Trained by</th><th scope=\"col\" "
+        "class=\"changes\">Changes to the preset</th></tr></thead>\n<tbody>\n";
     for (const RunRecord& run : runs) {
       out_ += fmt::format(
-          "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
+          "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
           "<td class=\"changes\">{}</td></tr>\n",
           Escape(run.name), FixedText(static_cast<double>(run.steps), 0), FixedText(static_cast<double>(run.tokens), 0),
-          DurationText(run.seconds), FixedText(run.loss, 4),
+          DurationText(run.seconds), FixedText(run.loss, 4), Escape(run.commit),
           run.changes.empty() ? "" : "<code>" + Escape(run.changes) + "</code>");
     }
     out_ += "</tbody></table></div>\n";
