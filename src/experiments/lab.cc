@@ -32,6 +32,9 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxLogBytes = int64_t{1} << 28;
 constexpr char kDoneFile[] = "done.json";
+// A part of every run's identity. Where a default changes, or what a training step computes, the runs of before are others:
+// give it another text.
+constexpr std::string_view kRunsVersion = "";
 constexpr auto kPollEvery = std::chrono::milliseconds(50);
 constexpr auto kReportEvery = std::chrono::seconds(1);
 
@@ -204,7 +207,7 @@ Result<std::unique_ptr<Lab>> Lab::Open(const LabOptions& options) {
 Lab::~Lab() { close(lock_); }
 
 std::string Lab::FolderOf(const TrainJob& job) const {
-  std::string text = ChangedKeys(job.config, job.data);
+  std::string text = std::string(kRunsVersion) + ChangedKeys(job.config, job.data);
   if (job.from != nullptr) text += "from " + fs::path(FolderOf(*job.from)).filename().string();
   Crc64 checksum;
   checksum.Add(std::as_bytes(std::span(text)));

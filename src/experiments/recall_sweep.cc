@@ -21,15 +21,14 @@ RecallSweep MakeRecallSweep(std::span<const CacheMethod> methods, const std::str
                     .figure = std::move(figure)};
   sweep.figure.y = {.title = "answer accuracy", .min = 0, .max = 1.05};
   sweep.figure.guides.push_back({.y = 1.0 / 16, .label = "chance"});
-  for (const CacheMethod method : methods) sweep.AddColumn(MethodTitle(method), std::string(NameOf(method)));
+  for (const CacheMethod method : methods) {
+    const std::string title = MethodTitle(method);
+    sweep.accuracy.columns.push_back({.title = title, .better = Better::kHigher});
+    sweep.nll.columns.push_back({.title = title, .better = Better::kLower});
+    sweep.state.columns.push_back({.title = title, .unit = "KiB", .digits = 0, .better = Better::kLower});
+    sweep.figure.series.push_back({.name = title, .method = std::string(NameOf(method))});
+  }
   return sweep;
-}
-
-void RecallSweep::AddColumn(const std::string& title, const std::string& method) {
-  accuracy.columns.push_back({.title = title, .better = Better::kHigher});
-  nll.columns.push_back({.title = title, .better = Better::kLower});
-  state.columns.push_back({.title = title, .unit = "KiB", .digits = 0, .better = Better::kLower});
-  figure.series.push_back({.name = title, .method = method});
 }
 
 void RecallSweep::StartRow(const std::string& label, double at) {

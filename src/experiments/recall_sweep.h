@@ -16,8 +16,6 @@ struct RecallSweep {
   Table state;  // KiB: Full KV with bfloat16 keys and values, the others with a float32 window, as in the paper
   Figure figure;
 
-  // One more column behind those of the methods; `method` gives its curve a colour, and may be empty.
-  void AddColumn(const std::string& title, const std::string& method);
   // The cells that follow are of this row; `at` is its place in the figure.
   void StartRow(const std::string& label, double at);
   // The next method's cells.
