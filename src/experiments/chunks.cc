@@ -87,7 +87,8 @@ Result<ExperimentResult> MeasureChunks(const MeasureContext& context) {
       .paper = "Section 4.6, Table 4",
       .setup =
           setup + " " + UntilSolvedNote() +
-          " It is the loss of the mode that trains. Gap 24. chunk_start and chunk_mean are the paper's training modes; "
+          " That loss is of writes as inference has them. Gap 24. chunk_start and chunk_mean are the paper's training "
+          "modes; "
           "evict is the exact lagged scan, "
           "which has no chunk size: its one run a rule stands in every row. All of them stream the same way. Delta "
           "writes have unit keys (the paper does not say that its have): chunk_start takes what one key holds away "
