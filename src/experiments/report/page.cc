@@ -201,7 +201,11 @@ class PageWriter {
     out_ += "<div class=\"figures\">\n";
     for (const ExperimentResult* result : headlines) {
       const Figure& figure = result->figures.front();
-      Chart(figure, fmt::format("<a href=\"#{}\">{}</a>{}", Anchor(*result), Escape(figure.title), Badge(*result)), 460,
+      const bool shared = std::ranges::count_if(headlines, [&](const ExperimentResult* other) {
+                            return other->figures.front().title == figure.title;
+                          }) > 1;
+      const std::string title = shared ? fmt::format("{}: {}", figure.title, result->experiment) : figure.title;
+      Chart(figure, fmt::format("<a href=\"#{}\">{}</a>{}", Anchor(*result), Escape(title), Badge(*result)), 460,
             false);
     }
     out_ += "</div>\n</section>\n";

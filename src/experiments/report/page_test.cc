@@ -34,6 +34,9 @@ TEST(PageTest, OneSectionForEachExperimentInThePapersOrder) {
   // Each figure twice, for wide and for narrow screens; four of them also as headlines.
   EXPECT_EQ(Occurrences(page, "<svg "), 2 * (7 + 4u));
   EXPECT_EQ(Occurrences(page, "<details>"), 7u);
+  // Headlines of one title say whose they are.
+  EXPECT_EQ(Occurrences(page, ": shakespeare</a>"), 1u);
+  EXPECT_EQ(Occurrences(page, ": scaling</a>"), 0u);
 }
 
 TEST(PageTest, TheSameResultsGiveTheSameBytes) {
