@@ -169,6 +169,15 @@ std::string LastLine(const std::string& log) {
   return last.starts_with(kName) ? last.substr(kName.size()) : last;
 }
 
+bool IsComplete(const fs::path& folder) { return Exists(folder / kDoneFile) && Exists(folder / kModelFile); }
+
+double WorkLeftIn(const std::string& folder, const TrainJob& job) {
+  if (IsComplete(folder)) return 0;
+  const std::optional<MetricsRecord> last = LastRecord(folder);
+  const double done = last ? static_cast<double>(last->step) / static_cast<double>(job.config.train.steps) : 0;
+  return TrainingWork(job) * (1 - std::min(done, 1.0));
+}
+
 }  // namespace
 
 double TrainingWork(const TrainJob& job) {
@@ -184,8 +193,15 @@ double TrainingWork(const TrainJob& job) {
          TrainingFlops(model, {.rows = rows, .tokens = tokens, .past = 0, .supervised = supervised});
 }
 
-struct Lab::Running {
+// A run to be made. Its folders are kept: naming one compares whole configurations, and the loop asks often.
+struct Lab::Order {
   TrainJob job;
+  std::string folder;
+  std::string from;  // the folder it starts from; empty: random parameters
+};
+
+struct Lab::Running {
+  Order order;
   int64_t first_step;  // the last step of an earlier process, which this one goes on from
   ChildProcess process;
 };
@@ -215,26 +231,21 @@ std::string Lab::FolderOf(const TrainJob& job) const {
                      NameOf(job.config.model.cache.method), checksum.value());
 }
 
-std::string Lab::PathOf(const TrainJob& job, const char* file) const { return FolderOf(job) + "/" + file; }
-
 Result<TrainedRun> Lab::Find(const TrainJob& job) const {
-  const std::string path = PathOf(job, kDoneFile);
-  if (!IsComplete(job)) return NotFound(fmt::format("{} has not been trained", job.name));
+  const std::string folder = FolderOf(job);
+  if (!IsComplete(folder)) return NotFound(fmt::format("{} has not been trained", job.name));
   TrainedRun run;
-  if (const Status read = ReadConfigFile(path, &run); !read.ok()) {
-    return Status(read.code(), fmt::format("{}; remove {}, and the same command trains {} again", read.message(),
-                                           FolderOf(job), job.name));
+  if (const Status read = ReadConfigFile(fs::path(folder) / kDoneFile, &run); !read.ok()) {
+    return Status(read.code(),
+                  fmt::format("{}; remove {}, and the same command trains {} again", read.message(), folder, job.name));
   }
-  run.folder = FolderOf(job);
+  run.folder = folder;
   return run;
 }
 
-bool Lab::IsComplete(const TrainJob& job) const {
-  return Exists(PathOf(job, kDoneFile)) && Exists(PathOf(job, kModelFile));
-}
-
 void Lab::AddMissing(const TrainJob& job, std::set<std::string>* seen, std::vector<TrainJob>* missing) const {
-  if (!seen->insert(FolderOf(job)).second || IsComplete(job)) return;
+  const std::string folder = FolderOf(job);
+  if (!seen->insert(folder).second || IsComplete(folder)) return;
   if (job.from != nullptr) AddMissing(*job.from, seen, missing);
   missing->push_back(job);
 }
@@ -248,38 +259,34 @@ std::vector<TrainJob> Lab::Missing(std::span<const TrainJob> jobs) const {
 
 double Lab::WorkLeft(std::span<const TrainJob> jobs) const {
   double left = 0;
-  for (const TrainJob& job : jobs) {
-    if (IsComplete(job)) continue;
-    const std::optional<MetricsRecord> last = LastRecord(FolderOf(job));
-    const double done = last ? static_cast<double>(last->step) / static_cast<double>(job.config.train.steps) : 0;
-    left += TrainingWork(job) * (1 - std::min(done, 1.0));
-  }
+  for (const TrainJob& job : jobs) left += WorkLeftIn(FolderOf(job), job);
   return left;
 }
 
-Result<Lab::Running> Lab::Start(const TrainJob& job) const {
-  const std::string folder = FolderOf(job), request = folder + "/request.json";
+Result<Lab::Running> Lab::Start(const Order& order) const {
+  const std::string& folder = order.folder;
+  const std::string request = folder + "/request.json";
   TC_RETURN_IF_ERROR(MakeFolder(folder));
-  TC_RETURN_IF_ERROR(WriteFileAtomically(request, ConfigText(job.config)));
+  TC_RETURN_IF_ERROR(WriteFileAtomically(request, ConfigText(order.job.config)));
   std::vector<std::string> arguments = {options_.program, "train", "--config",  request,
                                         "--out",          folder,  "--threads", std::to_string(options_.threads)};
-  if (job.from != nullptr) arguments.insert(arguments.end(), {"--set", "train.init=" + FolderOf(*job.from)});
+  if (!order.from.empty()) arguments.insert(arguments.end(), {"--set", "train.init=" + order.from});
   if (Exists(fs::path(folder) / kTrainStateFile)) arguments.push_back("--resume");
   const std::optional<MetricsRecord> last = LastRecord(folder);
   TC_ASSIGN_OR_RETURN(
       ChildProcess process,
       ChildProcess::Start({.arguments = std::move(arguments), .log = folder + "/log.txt", .environment = {}}));
-  return Running{job, last ? last->step : 0, std::move(process)};
+  return Running{order, last ? last->step : 0, std::move(process)};
 }
 
 Status Lab::Finish(const Running& running, int64_t peak_bytes) const {
-  const std::string folder = FolderOf(running.job);
-  TrainedRun run = Summarize(running.job, options_.threads, ReadMetrics(folder));
-  const train::TrainOptions& train = running.job.config.train;
+  const auto& [job, folder, from] = running.order;
+  TrainedRun run = Summarize(job, options_.threads, ReadMetrics(folder));
+  const train::TrainOptions& train = job.config.train;
   const bool complete =
       !run.evaluations.empty() && (run.record.steps == train.steps || run.evaluations.back().loss <= train.target_loss);
   if (!complete) {
-    return IoError(fmt::format("{} ended after {} of {} steps; the same command goes on from there", running.job.name,
+    return IoError(fmt::format("{} ended after {} of {} steps; the same command goes on from there", job.name,
                                run.record.steps, train.steps));
   }
   // A process that only found everything done has not had what training needs.
@@ -288,21 +295,23 @@ Status Lab::Finish(const Running& running, int64_t peak_bytes) const {
   return WriteFileAtomically(folder + "/" + kDoneFile, JsonText(ToJson(run), 1));
 }
 
-void Lab::Report(std::span<const TrainJob> jobs, std::span<const Running> running) const {
+void Lab::Report(std::span<const Order> orders, std::span<const Running> running) const {
   if (!options_.progress) return;
-  LabProgress progress{.total_runs = std::ssize(jobs)};
-  double total = 0;
-  for (const TrainJob& job : jobs) {
-    total += TrainingWork(job);
-    progress.runs += IsComplete(job) ? 1 : 0;
+  LabProgress progress{.total_runs = std::ssize(orders)};
+  double total = 0, left = 0;
+  for (const Order& order : orders) {
+    total += TrainingWork(order.job);
+    left += WorkLeftIn(order.folder, order.job);
+    progress.runs += IsComplete(order.folder) ? 1 : 0;
   }
   for (const Running& run : running) {
-    const std::optional<MetricsRecord> last = LastRecord(FolderOf(run.job));
+    const std::optional<MetricsRecord> last = LastRecord(run.order.folder);
     if (!last) continue;
-    progress.running += fmt::format("{}{} {}/{} loss {:.3f}", progress.running.empty() ? "" : "; ", run.job.name,
-                                    last->step, run.job.config.train.steps, last->Number("loss"));
+    const TrainJob& job = run.order.job;
+    progress.running += fmt::format("{}{} {}/{} loss {:.3f}", progress.running.empty() ? "" : "; ", job.name,
+                                    last->step, job.config.train.steps, last->Number("loss"));
   }
-  progress.work = total > 0 ? 1 - WorkLeft(jobs) / total : 1;
+  progress.work = total > 0 ? 1 - left / total : 1;
   options_.progress(progress);
 }
 
@@ -312,15 +321,15 @@ void Lab::StopAll(std::vector<Running>& running) const {
   running.clear();
 }
 
-Status Lab::StartSome(std::vector<TrainJob>& waiting, std::vector<Running>& running) const {
-  for (auto job = waiting.begin(); job != waiting.end() && std::ssize(running) < options_.jobs;) {
-    if (job->from != nullptr && !IsComplete(*job->from)) {
-      ++job;
+Status Lab::StartSome(std::vector<Order>& waiting, std::vector<Running>& running) const {
+  for (auto order = waiting.begin(); order != waiting.end() && std::ssize(running) < options_.jobs;) {
+    if (!order->from.empty() && !IsComplete(order->from)) {
+      ++order;
       continue;
     }
-    TC_ASSIGN_OR_RETURN(Running started, Start(*job));
+    TC_ASSIGN_OR_RETURN(Running started, Start(*order));
     running.push_back(std::move(started));
-    job = waiting.erase(job);
+    order = waiting.erase(order);
   }
   return OkStatus();
 }
@@ -334,9 +343,9 @@ Status Lab::FinishSome(std::vector<Running>& running) const {
     }
     const Running ended = std::move(running[i]);
     running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
-    const std::string log = PathOf(ended.job, "log.txt");
+    const std::string log = ended.order.folder + "/log.txt";
     if (exit->status != 0) {
-      return IoError(fmt::format("{} failed: {} (all of it: {})", ended.job.name, LastLine(log), log));
+      return IoError(fmt::format("{} failed: {} (all of it: {})", ended.order.job.name, LastLine(log), log));
     }
     TC_RETURN_IF_ERROR(Finish(ended, exit->peak_bytes));
   }
@@ -344,8 +353,12 @@ Status Lab::FinishSome(std::vector<Running>& running) const {
 }
 
 Status Lab::Train(std::span<const TrainJob> all) {
-  const std::vector<TrainJob> jobs = Missing(all);
-  std::vector<TrainJob> waiting = jobs;
+  std::vector<Order> orders;
+  for (TrainJob& job : Missing(all)) {
+    std::string folder = FolderOf(job), from = job.from == nullptr ? "" : FolderOf(*job.from);
+    orders.push_back({std::move(job), std::move(folder), std::move(from)});
+  }
+  std::vector<Order> waiting = orders;
   std::vector<Running> running;
   auto next_report = std::chrono::steady_clock::now();
   while (!waiting.empty() || !running.empty()) {
@@ -360,7 +373,7 @@ Status Lab::Train(std::span<const TrainJob> all) {
     }
     const bool last = waiting.empty() && running.empty();
     if (const auto now = std::chrono::steady_clock::now(); last || now >= next_report) {
-      Report(jobs, running);
+      Report(orders, running);
       next_report = now + kReportEvery;
     }
     std::this_thread::sleep_for(kPollEvery);

@@ -121,18 +121,16 @@ class Lab {
  private:
   explicit Lab(const LabOptions& options, int lock) : options_(options), lock_(lock) {}
   std::string FolderOf(const TrainJob& job) const;
-  std::string PathOf(const TrainJob& job, const char* file) const;
-
-  bool IsComplete(const TrainJob& job) const;
   void AddMissing(const TrainJob& job, std::set<std::string>* seen, std::vector<TrainJob>* missing) const;
 
+  struct Order;
   struct Running;
-  Result<Running> Start(const TrainJob& job) const;
+  Result<Running> Start(const Order& order) const;
   Status Finish(const Running& running, int64_t peak_bytes) const;
-  void Report(std::span<const TrainJob> jobs, std::span<const Running> running) const;
+  void Report(std::span<const Order> orders, std::span<const Running> running) const;
   void StopAll(std::vector<Running>& running) const;
   // Starts as many of the waiting jobs as may run now.
-  Status StartSome(std::vector<TrainJob>& waiting, std::vector<Running>& running) const;
+  Status StartSome(std::vector<Order>& waiting, std::vector<Running>& running) const;
   // Takes those that have ended out of `running`.
   Status FinishSome(std::vector<Running>& running) const;
 
