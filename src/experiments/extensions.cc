@@ -147,13 +147,15 @@ std::string TaskFinding(const Table& table, const std::string& task, size_t firs
 }
 
 Result<ExperimentResult> MeasureOf(const Extension& extension, const MeasureContext& context) {
-  TC_ASSIGN_OR_RETURN(const std::string setup, RecallSetup(context.options, OneSeed(context.options)));
+  const std::vector<Task> tasks = TasksOf(context.options);
+  TC_ASSIGN_OR_RETURN(const std::string setup, RecallSetup(context.options, OneSeed(context.options),
+                                                           VariantRun(context.options, extension, {}, tasks[0])));
   ExperimentResult result{
       .experiment = extension.name,
       .title = extension.title,
       .paper = extension.paper,
       .setup = extension.what + " " + setup +
-               (context.options.quick() ? " Here 8 sequences a step, gap 24, one pair."
+               (context.options.quick() ? " Gap 24, one pair."
                                         : " Recall: gap 24, one pair; multistore: gap 24, two pairs, 8 values.") +
                " " + UntilSolvedNote()};
   Table table{
@@ -163,7 +165,6 @@ Result<ExperimentResult> MeasureOf(const Extension& extension, const MeasureCont
                           "one each 25 steps, that answers {:.0f} %.",
                           100 * kSolvedAccuracy),
       .row_title = "Variant"};
-  const std::vector<Task> tasks = TasksOf(context.options);
   for (const Task task : tasks) {
     const std::string group = TaskName(task);
     table.columns.push_back({.title = "accuracy", .group = group, .better = Better::kHigher});

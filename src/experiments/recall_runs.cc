@@ -132,8 +132,9 @@ std::string SeedsNote(const std::vector<uint64_t>& seeds) {
   return fmt::format("± is the standard deviation over {} seeds of training.", seeds.size());
 }
 
-Result<std::string> RecallSetup(const ExperimentOptions& options, const std::vector<uint64_t>& seeds) {
-  TC_ASSIGN_OR_RETURN(const TrainJob job, MakeRecallJob(options, {}, seeds[0]));
+Result<std::string> RecallSetup(const ExperimentOptions& options, const std::vector<uint64_t>& seeds,
+                                const RecallRun& run) {
+  TC_ASSIGN_OR_RETURN(const TrainJob job, MakeRecallJob(options, run, seeds[0]));
   const ModelConfig& model = job.config.model;
   const train::TrainOptions& train = job.config.train;
   const std::string steps = BudgetText(job);

@@ -58,8 +58,9 @@ Result<RecallScores> ScoreRecallRun(const MeasureContext& context, const RecallR
 Result<double> StateBytesOf(const MeasureContext& context, const RecallRun& run, uint64_t seed, RingType window,
                             std::optional<int64_t> gap = {});
 
-// The model and its training, in some sentences.
-Result<std::string> RecallSetup(const ExperimentOptions& options, const std::vector<uint64_t>& seeds);
+// The model and its training, in some sentences: those of the run, by default the recall table's.
+Result<std::string> RecallSetup(const ExperimentOptions& options, const std::vector<uint64_t>& seeds,
+                                const RecallRun& run = {});
 // "300 steps of 32 sequences"
 std::string BudgetText(const TrainJob& job);
 // "± is the standard deviation over 3 seeds of training."
