@@ -106,8 +106,7 @@ Result<ExperimentResult> MeasureChunks(const MeasureContext& context) {
       .setup =
           setup + (quick ? "" : " " + UntilSolvedNote() + " That loss is of writes as inference has them.") +
           " Gap 24. chunk_start and chunk_mean are the paper's training modes; evict is the exact lagged scan, which "
-          "has "
-          "no chunk size: its one run a rule stands in every row. All of them stream the same way." +
+          "has no chunk size: its one run a rule stands in every row. All of them stream the same way." +
           (quick ? ""
                  : " Delta writes have unit keys (the paper does not say that its have): chunk_start takes what one "
                    "key holds away up to C times, which overshoots where C eta |k|^2 exceeds 2.")};

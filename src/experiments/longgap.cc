@@ -15,7 +15,8 @@ constexpr std::array<int64_t, 4> kGaps = {128, 256, 512, 1024};
 constexpr int64_t kMatchedGap = 24, kFirstRung = 64;
 constexpr int64_t kMostSteps = 400;
 // At another gap the first gradients are large, and Adam's first steps are as long as its rate whatever they are: at the
-// whole rate one of three models of Tensor Cache lost the task from gap 512 to 1024, and had not found it again 120 steps later.
+// whole rate one of three models of Tensor Cache lost the task from gap 512 to 1024, and had not found it again 120 steps
+// later.
 constexpr int64_t kWarmupSteps = 20;
 
 struct Published {
