@@ -61,6 +61,7 @@ class [[nodiscard]] Result {
   const T& value() const& { return Checked(*this); }
   T&& value() && { return std::move(Checked(*this)); }
   T& operator*() & { return value(); }
+  T&& operator*() && { return std::move(*this).value(); }
   const T& operator*() const& { return value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }

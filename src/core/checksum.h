@@ -1,4 +1,4 @@
-// CRC-64 (the polynomial of ECMA-182, reflected; the "XZ" variant): finds every burst of up to 64 changed bits.
+// CRC-64 as .xz files have it (the polynomial of ECMA-182, reflected): finds every burst of up to 64 changed bits.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@ namespace tensorcache {
 class Crc64 {
  public:
   void Add(std::span<const std::byte> bytes);
-  uint64_t value() const { return ~state_; }
+  uint64_t value() const { return value_; }
 
  private:
-  uint64_t state_ = ~uint64_t{0};
+  uint64_t value_ = 0;
 };
 
 }  // namespace tensorcache

@@ -18,6 +18,18 @@ TEST(Crc64, AgreesWithTheCataloguedCheckValue) {
   EXPECT_EQ(Crc(""), 0u);
 }
 
+// The definition, a bit at a time: state files of every age have these values in them.
+TEST(Crc64, IsWhatThePolynomialSays) {
+  std::string text;
+  for (int i = 0; i < 600; ++i) text += static_cast<char>(i * i % 251);
+  uint64_t state = ~uint64_t{0};
+  for (size_t size = 0; size < text.size(); ++size) {
+    ASSERT_EQ(Crc(text.substr(0, size)), ~state) << size;
+    state ^= static_cast<uint8_t>(text[size]);
+    for (int bit = 0; bit < 8; ++bit) state = state & 1 ? state >> 1 ^ 0xC96C5795D7870F42 : state >> 1;
+  }
+}
+
 TEST(Crc64, DoesNotDependOnHowTheBytesCome) {
   const std::string_view text = "The quick brown fox jumps over the lazy dog, and then over another one.";
   for (size_t cut = 0; cut <= text.size(); ++cut) {

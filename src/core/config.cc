@@ -74,6 +74,10 @@ const Json* FindMember(const Json& object, std::string_view key) {
   return found == object.end() ? nullptr : &*found;
 }
 
+bool Contains(std::span<const std::string_view> keys, std::string_view key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
 std::string Join(const std::string& path, std::string_view key) {
   return path.empty() ? std::string(key) : fmt::format("{}.{}", path, key);
 }
@@ -118,7 +122,7 @@ Json OverrideValue(std::string_view text, bool is_string_field) {
 Status StructReader::Finish() const {
   if (!status_.ok()) return status_;
   for (const auto& [key, value] : json_.items()) {
-    if (std::find(known_.begin(), known_.end(), key) == known_.end()) return UnknownKey(path_, key, known_);
+    if (!Contains(known_, key) && !Contains(old_, key)) return UnknownKey(path_, key, known_);
   }
   return OkStatus();
 }

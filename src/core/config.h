@@ -17,6 +17,16 @@
 // and gets ParseConfig, ReadConfigFile, ApplyOverride, ToJson and ConfigKeys. A field is a bool, an integer, a float or
 // double, a std::string, an enum with EnumNames, a struct with Fields, or a std::vector or std::optional of one of
 // these. Neither the struct nor the enum needs this header.
+//
+// Names that a struct had in earlier versions go on being read, though never written, if it lists them:
+//
+//   template <class V>
+//   void OldKeys(V& v) {
+//     v("window_size", window);
+//   }
+//
+// And a struct may have a field that stands for the whole: with `void Short(V& v) { v(rule); }`, "write": "delta" is read as
+// "write": {"rule": "delta"}.
 #pragma once
 
 #include <concepts>
@@ -53,6 +63,16 @@ Status ApplyOverride(std::string_view assignment, T* config);
 template <class T>
 OrderedJson ToJson(T config);
 
+// The same as text without spaces, in the keys of OldKeys where a struct has them: what an earlier version wrote. Makes no Json,
+// whose destructor ends the program if there is no memory.
+template <class T>
+std::string ToOldJsonText(T config);
+
+// The path of the key that "a.b=c" sets, in today's names: an old key's stands for the new one's. kInvalidArgument if there is
+// no such key.
+template <class T>
+Result<std::string> KeyOf(std::string_view assignment, T config);
+
 // The name of an enum's value, as in configs.
 template <class T>
 std::string_view NameOf(T value) {
@@ -77,11 +97,17 @@ namespace config_internal {
 
 struct AnyVisitor {
   template <class T>
-  void operator()(std::string_view, T&, std::string_view) {}
+  void operator()(std::string_view, T&, std::string_view = "") {}
+  template <class T>
+  void operator()(T&) {}
 };
 
 template <class T>
 concept Struct = requires(T value, AnyVisitor v) { value.Fields(v); };
+template <class T>
+concept HasOldKeys = requires(T value, AnyVisitor v) { value.OldKeys(v); };
+template <class T>
+concept HasShort = requires(T value, AnyVisitor v) { value.Short(v); };
 template <class T>
 concept Enum = std::is_enum_v<T> && requires(T value) { EnumNames(value); };
 template <class T>
@@ -104,6 +130,7 @@ Status ReadNumber(const Json& json, const std::string& path, double max, double*
 Status ReadName(const Json& json, const std::string& path, std::span<const std::string_view> names, size_t* index);
 Status UnknownKey(const std::string& path, std::string_view key, std::span<const std::string_view> known);
 const Json* FindMember(const Json& object, std::string_view key);
+bool Contains(std::span<const std::string_view> keys, std::string_view key);
 std::string Join(const std::string& path, std::string_view key);
 // The double that prints as `value` does: 0.1f becomes 0.1, not 0.10000000149011612.
 double ShortestDouble(float value);
@@ -198,73 +225,165 @@ class StructReader {
   template <class T>
   void operator()(std::string_view key, T& field, std::string_view /*help*/) {
     known_.push_back(key);
-    if (!status_.ok()) return;
-    if (const Json* value = FindMember(json_, key)) status_ = Read(*value, Join(path_, key), &field);
+    Set(key, field);
+  }
+  // An old key, after all of today's: what is a key of today's is not read again.
+  template <class T>
+  void operator()(std::string_view key, T& field) {
+    if (Contains(known_, key)) return;
+    old_.push_back(key);
+    Set(key, field);
   }
 
   // The first error, in the order of Fields; then the first unknown key.
   Status Finish() const;
 
  private:
+  template <class T>
+  void Set(std::string_view key, T& field) {
+    if (!status_.ok()) return;
+    if (const Json* value = FindMember(json_, key)) status_ = Read(*value, Join(path_, key), &field);
+  }
+
   const Json& json_;
   const std::string& path_;
-  std::vector<std::string_view> known_;
+  std::vector<std::string_view> known_, old_;
   Status status_;
+};
+
+// Reads the one field that stands for its struct.
+struct ShortReader {
+  template <class T>
+  void operator()(T& field) {
+    status = Read(json, path, &field);
+  }
+  const Json& json;
+  const std::string& path;
+  Status status;
 };
 
 template <Struct T>
 Status ReadStruct(const Json& json, const std::string& path, T* out) {
+  if constexpr (HasShort<T>) {
+    if (!json.is_object()) {
+      ShortReader reader{json, path, {}};
+      out->Short(reader);
+      return reader.status;
+    }
+  }
   if (!json.is_object()) return TypeError(path, TypeName<T>(), json);
   StructReader reader(json, path);
   out->Fields(reader);
+  if constexpr (HasOldKeys<T>) out->OldKeys(reader);
   return reader.Finish();
 }
 
-// Follows the first of `keys` into the struct, and sets the field that the last one names.
-class Overrider {
+// Follows `keys` into a struct and calls leaf(path, field) for the field that the last of them names.
+template <class Leaf>
+class KeyFollower {
  public:
-  Overrider(std::span<const std::string_view> keys, std::string_view value, std::string path)
-      : keys_(keys), value_(value), path_(std::move(path)) {}
+  KeyFollower(std::span<const std::string_view> keys, std::string path, Leaf& leaf)
+      : keys_(keys), path_(std::move(path)), leaf_(leaf) {}
+
+  template <Struct T>
+  Status Follow(T& config) {
+    config.Fields(*this);
+    if constexpr (HasOldKeys<T>) {
+      if (!found_) config.OldKeys(*this);
+    }
+    return found_ ? status_ : UnknownKey(path_, keys_.front(), known_);
+  }
 
   template <class T>
   void operator()(std::string_view key, T& field, std::string_view /*help*/) {
     known_.push_back(key);
-    if (key != keys_.front()) return;
-    found_ = true;
-    status_ = Set(Join(path_, key), field);
+    (*this)(key, field);
   }
-
-  Status Finish() const { return found_ ? status_ : UnknownKey(path_, keys_.front(), known_); }
+  template <class T>
+  void operator()(std::string_view key, T& field) {
+    if (found_ || key != keys_.front()) return;
+    found_ = true;
+    status_ = Enter(Join(path_, key), field);
+  }
 
  private:
   template <class T>
-  Status Set(const std::string& path, T& field) {
+  Status Enter(const std::string& path, T& field) {
+    if (keys_.size() == 1) return leaf_(path, field);
     if constexpr (kIsOptional<T>) {
-      if (keys_.size() == 1 && value_ == "null") {
-        field.reset();
-        return OkStatus();
-      }
       auto value = field.value_or(typename T::value_type{});
-      TC_RETURN_IF_ERROR(Set(path, value));
+      TC_RETURN_IF_ERROR(Enter(path, value));
       field = std::move(value);
       return OkStatus();
-    } else if (keys_.size() == 1) {
-      return Read(OverrideValue(value_, std::same_as<T, std::string> || Enum<T>), path, &field);
     } else if constexpr (Struct<T>) {
-      Overrider inner(keys_.subspan(1), value_, path);
-      field.Fields(inner);
-      return inner.Finish();
+      return KeyFollower(keys_.subspan(1), path, leaf_).Follow(field);
     } else {
       return UnknownKey(path, keys_[1], {});
     }
   }
 
   std::span<const std::string_view> keys_;
-  std::string_view value_;
   std::string path_;
+  Leaf& leaf_;
   std::vector<std::string_view> known_;
   bool found_ = false;
   Status status_;
+};
+
+// Sets a field to a value that was given as text.
+struct FieldSetter {
+  template <class T>
+  Status operator()(const std::string& path, T& field) {
+    if constexpr (kIsOptional<T>) {
+      if (text == "null") {
+        field.reset();
+        return OkStatus();
+      }
+      auto value = field.value_or(typename T::value_type{});
+      TC_RETURN_IF_ERROR((*this)(path, value));
+      field = std::move(value);
+      return OkStatus();
+    } else {
+      return Read(OverrideValue(text, std::same_as<T, std::string> || Enum<T>), path, &field);
+    }
+  }
+  std::string_view text;
+};
+
+// Notes where a field is; of a struct, the field that stands for it, or none.
+struct FieldFinder {
+  template <class T>
+  Status operator()(const std::string&, T& field) {
+    if constexpr (HasShort<T>) {
+      if (!text.starts_with('{')) field.Short(*this);
+    } else if constexpr (!Struct<T>) {
+      address = &field;
+    }
+    return OkStatus();
+  }
+  template <class T>
+  void operator()(T& field) {
+    address = &field;
+  }
+  std::string_view text;
+  const void* address = nullptr;
+};
+
+// The path of the field at an address.
+struct PathFinder {
+  template <class T>
+  void operator()(std::string_view key, T& field, std::string_view /*help*/) {
+    if constexpr (Struct<T>) {
+      PathFinder inner{Join(path, key), wanted, {}};
+      field.Fields(inner);
+      if (!inner.found.empty()) found = inner.found;
+    } else if (&field == wanted) {
+      found = Join(path, key);
+    }
+  }
+  std::string path;
+  const void* wanted;
+  std::string found;
 };
 
 template <class T>
@@ -298,6 +417,29 @@ OrderedJson Write(T& value) {
     return value;
   }
 }
+
+// The members of an object, as text.
+struct OldTextWriter {
+  template <class T>
+  void operator()(std::string_view key, T& field, std::string_view /*help*/ = "") {
+    text += (text.empty() ? "\"" : ",\"") + std::string(key) + "\":" + Text(field);
+  }
+  template <class T>
+  static std::string Text(T& value) {
+    if constexpr (Struct<T>) {
+      OldTextWriter writer;
+      if constexpr (HasOldKeys<T>) {
+        value.OldKeys(writer);
+      } else {
+        value.Fields(writer);
+      }
+      return "{" + writer.text + "}";
+    } else {
+      return ToText(Write(value));
+    }
+  }
+  std::string text;
+};
 
 struct KeyLister {
   template <class T>
@@ -337,9 +479,8 @@ Status ApplyOverride(std::string_view assignment, T* config) {
   std::string_view value;
   TC_RETURN_IF_ERROR(config_internal::SplitAssignment(assignment, &keys, &value));
   T changed = *config;
-  config_internal::Overrider overrider(keys, value, "");
-  changed.Fields(overrider);
-  TC_RETURN_IF_ERROR(overrider.Finish());
+  config_internal::FieldSetter set{value};
+  TC_RETURN_IF_ERROR(config_internal::KeyFollower(keys, "", set).Follow(changed));
   *config = std::move(changed);
   return OkStatus();
 }
@@ -347,6 +488,23 @@ Status ApplyOverride(std::string_view assignment, T* config) {
 template <class T>
 OrderedJson ToJson(T config) {
   return config_internal::Write(config);
+}
+
+template <class T>
+std::string ToOldJsonText(T config) {
+  return config_internal::OldTextWriter::Text(config);
+}
+
+template <class T>
+Result<std::string> KeyOf(std::string_view assignment, T config) {
+  std::vector<std::string_view> keys;
+  std::string_view value;
+  TC_RETURN_IF_ERROR(config_internal::SplitAssignment(assignment, &keys, &value));
+  config_internal::FieldFinder finder{value};
+  TC_RETURN_IF_ERROR(config_internal::KeyFollower(keys, "", finder).Follow(config));
+  config_internal::PathFinder path{"", finder.address, {}};
+  if (finder.address != nullptr) config.Fields(path);
+  return path.found.empty() ? std::string(assignment.substr(0, assignment.find('='))) : path.found;
 }
 
 template <class T>

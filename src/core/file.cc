@@ -2,14 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
+#include <mutex>
 #include <system_error>
-#include <utility>
+#include <unordered_set>
 
 #include "core/check.h"
 #include "core/text.h"
@@ -17,54 +17,62 @@
 namespace tensorcache {
 namespace {
 
-// A file descriptor that closes itself.
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
+namespace fs = std::filesystem;
 
- private:
-  int fd_;
+constexpr std::string_view kTemporaryMark = ".tmp-";
+
+Status NotAFile(const std::string& path) {
+  return InvalidArgument(fmt::format("cannot open {}: not a regular file; give the path of a file", Quoted(path)));
+}
+
+// An open descriptor of this process, by name.
+bool IsInherited(std::string_view path) {
+  return path == "/dev/stdin" || path.starts_with("/dev/fd/") || path.starts_with("/proc/self/fd/");
+}
+
+struct OpenFile {
+  Descriptor fd;
+  bool is_stream = false;
+  size_t size = 0;
 };
 
-std::string_view Advice(int error) {
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR: return "; check the path";
-    case EACCES:
-    case EPERM:
-    case EROFS: return "; check the permissions";
-    case EISDIR: return "; give the path of a file";
-    case ENOSPC:
-    case EDQUOT: return "; free some space";
-    case EFBIG: return "; raise the file size limit";
-    case EMFILE:
-    case ENFILE: return "; raise the limit of open files";
-    default: return "";
+Result<OpenFile> OpenToRead(const std::string& path) {
+  // O_NONBLOCK: opening a pipe that nobody writes to would otherwise wait forever.
+  OpenFile file{
+      .fd = Descriptor(Retry([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); }))};
+  const int fd = file.fd.get();
+  if (fd < 0) return errno == ENXIO ? NotAFile(path) : ErrnoStatus("open", path, errno);  // ENXIO: a socket
+  struct stat info;
+  if (fstat(fd, &info) != 0) return ErrnoStatus("open", path, errno);
+  if (S_ISDIR(info.st_mode)) return ErrnoStatus("open", path, EISDIR);
+  file.is_stream = IsInherited(path) && (S_ISFIFO(info.st_mode) || isatty(fd) == 1);
+  if (!S_ISREG(info.st_mode) && !file.is_stream) return NotAFile(path);
+  file.size = static_cast<size_t>(info.st_size);
+  return file;
+}
+
+// read(), which waits for a stream until a signal comes.
+ssize_t ReadSome(const OpenFile& file, std::span<char> out) {
+  while (true) {
+    const ssize_t count = read(file.fd.get(), out.data(), out.size());
+    if (count >= 0) return count;
+    if (file.is_stream && errno == EAGAIN) {
+      pollfd ready = {.fd = file.fd.get(), .events = POLLIN, .revents = 0};
+      if (poll(&ready, 1, -1) < 0) return -1;
+    } else if (file.is_stream || errno != EINTR) {
+      return -1;
+    }
   }
 }
 
-Status ErrnoStatus(std::string_view action, const std::string& path, int error) {
-  const auto code = error == ENOENT || error == ENOTDIR ? StatusCode::kNotFound
-                    : error == EISDIR                   ? StatusCode::kInvalidArgument
-                                                        : StatusCode::kIoError;
-  return {code, fmt::format("cannot {} {}: {}{}", action, Quoted(path), std::generic_category().message(error),
-                            Advice(error))};
-}
-
-// Calls f() again when a signal interrupted it.
-template <class F>
-auto Retry(F f) {
-  decltype(f()) result;
-  do {
-    result = f();
-  } while (result < 0 && errno == EINTR);
-  return result;
+// 0 once everything is written, or errno.
+int WriteAll(int fd, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = Retry([&] { return write(fd, bytes.data(), bytes.size()); });
+    if (count < 0) return errno;
+    bytes = bytes.subspan(static_cast<size_t>(count));
+  }
+  return 0;
 }
 
 std::string DirectoryOf(const std::string& path) {
@@ -73,29 +81,48 @@ std::string DirectoryOf(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Makes the rename that happened in `directory` survive a power failure.
-int SyncDirectory(const std::string& directory) {
-  const Descriptor fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.get() < 0) return errno;
-  // Some file systems cannot sync a directory and say EINVAL; there is nothing more to do on those.
-  return fsync(fd.get()) == 0 || errno == EINVAL ? 0 : errno;
+// "<something>.tmp-<pid>-<n>".
+bool IsTemporary(std::string_view name) {
+  const auto is_number = [](std::string_view text) {
+    return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
+  };
+  const size_t mark = name.rfind(kTemporaryMark);
+  if (mark == name.npos || mark == 0) return false;
+  const std::string_view numbers = name.substr(mark + kTemporaryMark.size());
+  const size_t dash = numbers.find('-');
+  return dash != numbers.npos && is_number(numbers.substr(0, dash)) && is_number(numbers.substr(dash + 1));
+}
+
+void RemoveIfAbandoned(const std::string& path, std::chrono::seconds age) {
+  const Descriptor fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
+  struct stat info;
+  if (fd.get() < 0 || fstat(fd.get(), &info) != 0) return;
+  if (!S_ISREG(info.st_mode) || info.st_uid != geteuid()) return;
+  // An empty one may be new, and not locked yet.
+  const std::chrono::seconds wanted = info.st_size > 0 ? age : kAbandonedAge;
+  if (time(nullptr) - info.st_mtime < wanted.count()) return;
+  if (TryLock(fd.get()) == LockResult::kLocked && IsStillAt(fd.get(), path)) unlink(path.c_str());
+}
+
+// Whether this process has not written there yet.
+bool IsNewDirectory(const std::string& directory) {
+  constexpr size_t kMaxRemembered = 1000;
+  static std::mutex mutex;
+  static std::unordered_set<std::string> seen;
+  const std::lock_guard lock(mutex);
+  if (seen.size() >= kMaxRemembered) seen.clear();
+  return seen.insert(directory).second;
 }
 
 }  // namespace
 
 Result<MappedFile> MappedFile::Open(const std::string& path) {
-  // O_NONBLOCK: opening a pipe that nobody writes to would otherwise wait forever.
-  const Descriptor fd(Retry([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
-  if (fd.get() < 0) return ErrnoStatus("open", path, errno);
-  struct stat info;
-  if (fstat(fd.get(), &info) != 0) return ErrnoStatus("open", path, errno);
-  if (S_ISDIR(info.st_mode)) return ErrnoStatus("open", path, EISDIR);
-  if (!S_ISREG(info.st_mode)) return InvalidArgument(fmt::format("cannot map {}: not a regular file", Quoted(path)));
-  if (info.st_size == 0) return MappedFile(std::span<const std::byte>());
-  const auto size = static_cast<size_t>(info.st_size);
-  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  TC_ASSIGN_OR_RETURN(const OpenFile file, OpenToRead(path));
+  if (file.is_stream) return NotAFile(path);
+  if (file.size == 0) return MappedFile(std::span<const std::byte>());
+  void* data = mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, file.fd.get(), 0);
   if (data == MAP_FAILED) return ErrnoStatus("map", path, errno);
-  return MappedFile(std::span(static_cast<const std::byte*>(data), size));
+  return MappedFile(std::span(static_cast<const std::byte*>(data), file.size));
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
@@ -111,15 +138,14 @@ MappedFile::~MappedFile() {
 
 Result<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {
   TC_CHECK(max_bytes >= 0);
-  const Descriptor fd(Retry([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC); }));
-  if (fd.get() < 0) return ErrnoStatus("open", path, errno);
+  TC_ASSIGN_OR_RETURN(const OpenFile file, OpenToRead(path));
   // Grows with what is there, not with the size a file claims: pipes and /proc claim none.
   constexpr size_t kChunk = 1 << 18;
   std::string content;
   while (true) {
     const size_t size = content.size();
     content.resize(size + kChunk);
-    const ssize_t count = Retry([&] { return read(fd.get(), content.data() + size, kChunk); });
+    const ssize_t count = ReadSome(file, std::span(content).subspan(size));
     if (count < 0) return ErrnoStatus("read", path, errno);
     content.resize(size + static_cast<size_t>(count));
     if (std::ssize(content) > max_bytes) {
@@ -129,7 +155,7 @@ Result<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {
   }
 }
 
-Result<AtomicFile> AtomicFile::Create(const std::string& path) {
+Result<AtomicFile> AtomicFile::Create(const std::string& path, const AtomicFileOptions& options) {
   static std::atomic<int> counter = 0;
   struct stat info;
   if (stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode)) {
@@ -137,88 +163,124 @@ Result<AtomicFile> AtomicFile::Create(const std::string& path) {
     // The rename would put a file in the place of a device or pipe.
     return InvalidArgument(fmt::format("cannot replace {}: it is not a regular file; choose another path", path));
   }
+  if (const std::string directory = DirectoryOf(path); IsNewDirectory(directory)) RemoveAbandonedTemporaries(directory);
   while (true) {
-    std::string temporary = fmt::format("{}.tmp-{}-{}", path, getpid(), counter.fetch_add(1));
-    const int fd = Retry([&] { return open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
-    if (fd >= 0) return AtomicFile(path, std::move(temporary), fd);
-    // A killed process of the same number may have left this name.
+    std::string temporary = fmt::format("{}{}{}-{}", path, kTemporaryMark, getpid(), counter.fetch_add(1));
+    Descriptor fd(Retry([&] { return open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); }));
+    if (fd.get() >= 0) {
+      (void)TryLock(fd.get());  // for those who look for what is abandoned
+      return AtomicFile(path, std::move(temporary), std::move(fd), options);
+    }
+    // A killed process of the same number, or one of another host, may have left this name.
     if (errno != EEXIST) return ErrnoStatus("write", path, errno);
   }
 }
 
-AtomicFile::AtomicFile(std::string path, std::string temporary, int fd)
-    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+AtomicFile::AtomicFile(std::string path, std::string temporary, Descriptor fd, const AtomicFileOptions& options)
+    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(std::move(fd)), options_(options) {}
 
 AtomicFile::AtomicFile(AtomicFile&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::exchange(other.temporary_, {})),
-      fd_(std::exchange(other.fd_, -1)),
+      fd_(std::move(other.fd_)),
+      options_(other.options_),
       status_(std::move(other.status_)) {}
 
 AtomicFile::~AtomicFile() {
-  if (fd_ >= 0) close(fd_);
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
 Status AtomicFile::Fail(std::string_view action, int error) {
   const Status cause = ErrnoStatus(action, path_, error);
   status_ = {cause.code(), cause.message() + " (what was there before is unchanged)"};
-  if (fd_ >= 0) close(std::exchange(fd_, -1));
   unlink(temporary_.c_str());
   temporary_.clear();
+  fd_.Close();
   return status_;
 }
 
 Status AtomicFile::Append(std::span<const std::byte> bytes) {
   if (!status_.ok()) return status_;
-  TC_CHECK(fd_ >= 0);  // after Commit()
-  while (!bytes.empty()) {
-    const ssize_t count = Retry([&] { return write(fd_, bytes.data(), bytes.size()); });
-    if (count < 0) return Fail("write", errno);
-    bytes = bytes.subspan(static_cast<size_t>(count));
-  }
-  return OkStatus();
+  TC_CHECK(fd_.get() >= 0);  // after Commit()
+  const int error = WriteAll(fd_.get(), bytes);
+  return error == 0 ? OkStatus() : Fail("write", error);
 }
 
 Status AtomicFile::Append(std::string_view text) { return Append(std::as_bytes(std::span(text))); }
 
+int AtomicFile::Flush() const {
+  if (options_.durable) return Retry([&] { return fsync(fd_.get()); }) == 0 ? 0 : errno;
+  // Network file systems write, and complain, when a descriptor is closed. The lock stays with the other one.
+  const int copy = dup(fd_.get());
+  if (copy < 0) return errno;
+  return close(copy) == 0 || errno == EINTR ? 0 : errno;
+}
+
 Status AtomicFile::Commit() {
   if (!status_.ok()) return status_;
-  TC_CHECK(fd_ >= 0);  // a second Commit()
-  if (Retry([&] { return fsync(fd_); }) != 0) return Fail("sync", errno);
-  if (close(std::exchange(fd_, -1)) != 0) return Fail("close", errno);
+  TC_CHECK(fd_.get() >= 0);  // a second Commit()
+  if (const int error = Flush(); error != 0) return Fail("sync", error);
   if (rename(temporary_.c_str(), path_.c_str()) != 0) return Fail("replace", errno);
   temporary_.clear();
+  fd_.Close();
+  if (!options_.durable) return OkStatus();
   if (const int error = SyncDirectory(DirectoryOf(path_)); error != 0) {
     return ErrnoStatus("sync the directory after replacing", path_, error);
   }
   return OkStatus();
 }
 
-bool Exists(const std::filesystem::path& path) {
-  std::error_code error;
-  return std::filesystem::exists(path, error);
+Status WriteFileAtomically(const std::string& path, std::string_view content, const AtomicFileOptions& options) {
+  TC_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path, options));
+  TC_RETURN_IF_ERROR(file.Append(content));
+  return file.Commit();
 }
 
-bool IsFolder(const std::filesystem::path& path) {
+void RemoveAbandonedTemporaries(const std::string& folder, std::chrono::seconds age) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (IsTemporary(it->path().filename().native())) RemoveIfAbandoned(it->path().native(), age);
+  }
+}
+
+Result<AppendedFile> AppendedFile::Open(const std::string& path) {
+  Descriptor fd(Retry([&] {  // O_NONBLOCK: a pipe that nobody reads from
+    return open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+  }));
+  struct stat info;
+  if (fd.get() < 0) return errno == ENXIO ? NotAFile(path) : ErrnoStatus("write", path, errno);
+  if (fstat(fd.get(), &info) != 0) return ErrnoStatus("write", path, errno);
+  if (!S_ISREG(info.st_mode)) return NotAFile(path);
+  return AppendedFile(path, std::move(fd));
+}
+
+Status AppendedFile::Append(std::string_view text) {
+  struct stat before;
+  if (fstat(fd_.get(), &before) != 0) return ErrnoStatus("write", path_, errno);
+  const int error = WriteAll(fd_.get(), std::as_bytes(std::span(text)));
+  if (error == 0) return OkStatus();
+  (void)!ftruncate(fd_.get(), before.st_size);  // nothing more can be done if this fails, too
+  return ErrnoStatus("write", path_, error);
+}
+
+bool Exists(const fs::path& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+bool IsFolder(const fs::path& path) {
   std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored);
+  return fs::is_directory(path, ignored);
 }
 
 Status MakeFolder(const std::string& path) {
   std::error_code error;
-  if (std::filesystem::exists(path, error) && !std::filesystem::is_directory(path, error)) {
+  if (fs::exists(path, error) && !fs::is_directory(path, error)) {
     return InvalidArgument(fmt::format("{} is a file; name a folder", Quoted(path)));
   }
-  std::filesystem::create_directories(path, error);
+  fs::create_directories(path, error);
   if (error) return IoError(fmt::format("cannot make the folder {}: {}", Quoted(path), error.message()));
   return OkStatus();
-}
-
-Status WriteFileAtomically(const std::string& path, std::string_view content) {
-  TC_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
-  TC_RETURN_IF_ERROR(file.Append(content));
-  return file.Commit();
 }
 
 }  // namespace tensorcache

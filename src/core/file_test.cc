@@ -2,41 +2,30 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
-#include "testing/temp_folder.h"
+#include "core/file_testing.h"
+#include "testing/child.h"
 
 namespace tensorcache {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::InChild;
 
-class FileTest : public ::testing::Test {
- protected:
-  std::string Path(const std::string& name) const { return folder_.Path(name); }
-  void Put(const std::string& name, const std::string& content) const { folder_.Put(name, content); }
-  std::string Get(const std::string& name) const { return ReadWholeFile(Path(name), 1 << 20).value(); }
-  int64_t FileCount() const { return std::distance(fs::directory_iterator(directory_), fs::directory_iterator()); }
-
-  const testing::TempFolder folder_;
-  const std::string directory_ = folder_.path();
-};
-
-// Runs `body` in a child process, which may change limits or die; returns its exit status, -1 if it was killed.
-int InChild(const std::function<int()>& body) {
-  const pid_t pid = fork();
-  if (pid == 0) _exit(body());
-  int status = 0;
-  waitpid(pid, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+// In a child process: writes to files end at this size, as they do on a full disk.
+bool LimitFileSize(rlim_t bytes) {
+  const rlimit limit = {bytes, bytes};
+  return std::signal(SIGXFSZ, SIG_IGN) != SIG_ERR && setrlimit(RLIMIT_FSIZE, &limit) == 0;
 }
 
 void ExpectMentions(const Status& status, const std::string& path, std::string_view reason) {
@@ -95,9 +84,31 @@ TEST_F(FileTest, ReadsWholeFilesUpToALimit) {
   ExpectMentions(status, Path("a"), "longer than the 4 bytes allowed");
   Put("big", std::string(1'000'000, 'b'));
   EXPECT_EQ(ReadWholeFile(Path("big"), 1 << 20)->size(), 1'000'000u);
-  EXPECT_FALSE(ReadWholeFile("/dev/zero", 1 << 20).ok());
   EXPECT_EQ(ReadWholeFile(directory_, 10).status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(ReadWholeFile(Path("none"), 10).status().code(), StatusCode::kNotFound);
+}
+
+// Each of them could be waited for, or read, for ever.
+TEST_F(FileTest, OnlyFilesAreRead) {
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  const int socket_fd = socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = ""};
+  ASSERT_LT(Path("socket").size(), sizeof(address.sun_path));
+  std::strcpy(address.sun_path, Path("socket").c_str());
+  ASSERT_EQ(bind(socket_fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  for (const std::string& path : {Path("pipe"), Path("socket"), std::string("/dev/zero"), std::string("/dev/null")}) {
+    const int code = InChild([&] {
+      alarm(10);  // ends the process
+      const Status read = ReadWholeFile(path, int64_t{1} << 40).status(), mapped = MappedFile::Open(path).status();
+      for (const Status& status : {read, mapped}) {
+        if (status.code() != StatusCode::kInvalidArgument) return 1;
+        if (status.message() != "cannot open '" + path + "': not a regular file; give the path of a file") return 2;
+      }
+      return 0;
+    });
+    EXPECT_EQ(code, 0) << path;
+  }
+  close(socket_fd);
 }
 
 TEST_F(FileTest, WritesInChunksAndReplacesOnCommit) {
@@ -140,7 +151,6 @@ TEST_F(FileTest, WritingIntoNothingOrOntoADirectoryFails) {
   EXPECT_EQ(FileCount(), 0);
 }
 
-// A file size limit makes write() fail half-way, as a full disk does.
 TEST_F(FileTest, PipesAndDevicesAreNotReplaced) {
   ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
   fs::create_symlink("pipe", Path("link"));
@@ -156,9 +166,7 @@ TEST_F(FileTest, PipesAndDevicesAreNotReplaced) {
 TEST_F(FileTest, FailedWriteLeavesTheOldFile) {
   Put("a", "old");
   const int code = InChild([&] {
-    std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit = {1000, 1000};
-    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    if (!LimitFileSize(1000)) return 1;
     auto file = AtomicFile::Create(Path("a"));
     if (!file.ok() || !file->Append(std::string(900, 'x')).ok()) return 2;
     const Status status = file->Append(std::string(900, 'x'));
@@ -185,17 +193,37 @@ TEST_F(FileTest, FullDiskIsAnErrorThatSaysSo) {
   EXPECT_EQ(std::system(("umount '" + directory_ + "'").c_str()), 0);
 }
 
-TEST_F(FileTest, DyingHalfWayLeavesTheOldFile) {
+TEST_F(FileTest, WithoutTheDiskItIsStillAllOrNothing) {
   Put("a", "old");
-  const int code = InChild([&] {
-    auto file = AtomicFile::Create(Path("a"));
-    if (!file.ok() || !file->Append("half of the").ok()) return 1;
-    _exit(7);
-  });
-  EXPECT_EQ(code, 7);
+  {
+    auto file = AtomicFile::Create(Path("a"), {.durable = false});
+    ASSERT_TRUE(file.ok() && file->Append("new").ok());
+  }
   EXPECT_EQ(Get("a"), "old");
-  ASSERT_TRUE(WriteFileAtomically(Path("a"), "new").ok());
+  ASSERT_TRUE(WriteFileAtomically(Path("a"), "new", {.durable = false}).ok());
   EXPECT_EQ(Get("a"), "new");
+  EXPECT_EQ(FileCount(), 1);
+}
+
+TEST_F(FileTest, AppendedPiecesAreWholeOrNotThere) {
+  const int code = InChild([&] {
+    if (!LimitFileSize(1000)) return 1;
+    auto file = AppendedFile::Open(Path("log"));
+    if (!file.ok() || !file->Append(std::string(600, 'a')).ok()) return 2;
+    const Status status = file->Append(std::string(600, 'b'));
+    if (status.code() != StatusCode::kIoError) return 3;
+    if (status.message().find("File too large; raise the file size limit") == std::string::npos) return 4;
+    return file->Append(std::string(400, 'c')).ok() ? 0 : 5;
+  });
+  EXPECT_EQ(code, 0);
+  EXPECT_EQ(Get("log"), std::string(600, 'a') + std::string(400, 'c'));
+  auto again = AppendedFile::Open(Path("log"));
+  ASSERT_TRUE(again.ok() && again->Append("d").ok());
+  EXPECT_EQ(Get("log").size(), 1001u);
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  EXPECT_EQ(AppendedFile::Open(Path("pipe")).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(AppendedFile::Open(directory_).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(AppendedFile::Open("/dev/null").status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST_F(FileTest, ExistsIsFalseForWhatCannotBeLookedAt) {

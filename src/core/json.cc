@@ -111,6 +111,7 @@ class Builder : public nlohmann::json_sax<Json> {
 
   const JsonLimits limits_;
   Json root_;
+  const JsonEmptier emptier_{&root_};
   std::vector<Json*>
       open_;                // the containers around the current position; only the innermost grows, so these stay valid
   Json* member_ = nullptr;  // the value of the last key
@@ -138,6 +139,12 @@ Result<Json> ParseJson(std::string_view text, std::string_view source, const Jso
       Json::sax_parse(TrackingIterator(begin, &reached), TrackingIterator(begin + text.size(), &reached), &builder);
   if (!ok) return ErrorAt(source, text.substr(0, reached - begin), builder.error());
   return builder.TakeValue();
+}
+
+void JsonEmptier::Empty(Json& json) noexcept {
+  if (!json.is_structured()) return;
+  for (Json& child : json) Empty(child);
+  json.clear();
 }
 
 Result<Json> ReadJsonFile(const std::string& path, int64_t max_bytes) {

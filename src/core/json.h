@@ -27,6 +27,22 @@ Result<Json> ParseJson(std::string_view text, std::string_view source, const Jso
 // Reads and parses a file of at most `max_bytes`.
 Result<Json> ReadJsonFile(const std::string& path, int64_t max_bytes = int64_t{64} << 20);
 
+// Empties `json`, when it goes out of scope, without asking for memory. Json's own destructor asks for some and ends the
+// program if there is none; what must outlive that declares one of these behind each value that it parsed.
+class JsonEmptier {
+ public:
+  explicit JsonEmptier(Json* json) : json_(json) {}
+  ~JsonEmptier() { Empty(*json_); }
+  JsonEmptier(const JsonEmptier&) = delete;
+  JsonEmptier& operator=(const JsonEmptier&) = delete;
+
+ private:
+  // Recursive: ParseJson bounds the depth.
+  static void Empty(Json& json) noexcept;
+
+  Json* json_;
+};
+
 // As it is written to files for people. A string that is not UTF-8, such as a file's name, keeps its readable part.
 template <class AnyJson>
 std::string JsonText(const AnyJson& json, int indent = 2) {

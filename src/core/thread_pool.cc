@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/memory.h"
 
 namespace tensorcache {
 namespace {
@@ -19,6 +20,9 @@ using Body = std::function<void(int64_t, int64_t, int)>;
 // More ranges than threads, claimed one by one: a thread that is held up costs at most about a quarter of its share.
 constexpr int64_t kRangesPerThread = 4;
 constexpr int kMaxThreads = 1023;
+// Address space that a worker may take: its stack, an arena of malloc's, a buffer of BLAS's. Where that is limited, half of
+// it is left for everything else.
+constexpr int64_t kWorkerBytes = int64_t{256} << 20;
 // About 25 us of pauses: longer than the gap between two layers of a decode step, too short to matter for an idle pool.
 constexpr int kSpins = 1000;
 
@@ -79,8 +83,14 @@ struct Ticket {
 // before was claimed and finished, so a swap that succeeds proves that the fields read just before it belong to its
 // ticket. They are atomic because a worker that lags behind may read them while they change; then its swap fails.
 struct ThreadPool::Impl {
-  explicit Impl(int thread_count) : threads(thread_count) {
-    for (int worker = 1; worker < threads; ++worker) workers.emplace_back([this, worker] { WorkerLoop(worker); });
+  explicit Impl(int wanted) {
+    wanted = static_cast<int>(std::min<int64_t>(wanted, 1 + AddressSpaceLeft() / 2 / kWorkerBytes));
+    workers.reserve(static_cast<size_t>(wanted));
+    try {
+      for (; threads < wanted; ++threads) workers.emplace_back([this, worker = threads] { WorkerLoop(worker); });
+    } catch (const std::exception&) {
+      // No more threads are to be had: those that there are share the work.
+    }
   }
 
   ~Impl() {
@@ -132,7 +142,7 @@ struct ThreadPool::Impl {
     }
   }
 
-  const int threads;
+  int threads = 1;
   std::vector<std::thread> workers;
   std::atomic<bool> stop = false;
   std::atomic<bool> busy = false;

@@ -11,7 +11,8 @@ namespace tensorcache {
 // briefly before they sleep, so that back-to-back calls (one per layer in decode) cost about a microsecond.
 class ThreadPool {
  public:
-  // `threads` counts the caller: 1 means no extra thread. 0 means one per core this process may use.
+  // `threads` counts the caller: 1 means no extra thread. 0 means one per core this process may use. There are fewer if
+  // the machine does not give so many, or has no room for them.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

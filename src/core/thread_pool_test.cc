@@ -1,14 +1,21 @@
 #include "core/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 #include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "core/memory.h"
 
 namespace tensorcache {
 namespace {
@@ -143,6 +150,52 @@ TEST(ThreadPool, AnExceptionOfAnyBodyReachesTheCallerAndThePoolGoesOn) {
 TEST(ThreadPool, StartsAndStopsWithoutWork) {
   for (int i = 0; i < 200; ++i) ThreadPool pool(3);
 }
+
+// Whether a pool of 1023 threads still does its work, in this process as it is limited.
+bool Works() {
+  ThreadPool pool(1023);
+  std::atomic<int64_t> count = 0;
+  pool.ParallelFor(1000, 1, [&](int64_t begin, int64_t end, int worker) {
+    if (worker < pool.threads()) count += end - begin;
+  });
+  return pool.threads() < 1023 && count == 1000;
+}
+
+void LimitAddressSpace(int64_t more) {
+  const auto bytes = static_cast<rlim_t>(more);
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  const rlimit limit = {pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + bytes, RLIM_INFINITY};
+  setrlimit(RLIMIT_AS, &limit);
+}
+
+constexpr int64_t kGibibyte = int64_t{1} << 30;
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they map terabytes
+TEST(ThreadPoolDeathTest, ThreadsThatCannotBeStartedAreDoneWithout) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  // The stacks of three fit.
+  const auto with_large_stacks = [] {
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, kGibibyte);
+    pthread_setattr_default_np(&attributes);
+    LimitAddressSpace(3 * kGibibyte + kGibibyte / 2);
+    std::exit(Works() ? 0 : 1);
+  };
+  EXPECT_EXIT(with_large_stacks(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(ThreadPoolDeathTest, LeavesAddressSpaceForOthers) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto with_little = [] {
+    LimitAddressSpace(kGibibyte);
+    std::exit(Works() && AddressSpaceLeft() > kGibibyte / 2 ? 0 : 1);
+  };
+  EXPECT_EXIT(with_little(), ::testing::ExitedWithCode(0), "");
+}
+#endif
 
 TEST(ThreadPoolDeathTest, TwoCallersAtTheSameTimeAreABug) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/rng.h"
-#include "kernels/rows.h"
+#include "tensorcache/kernels/rows.h"
 
 namespace tensorcache::testing {
 
