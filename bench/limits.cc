@@ -7,7 +7,7 @@
 
 #include "bench/driver.h"
 #include "core/thread_pool.h"
-#include "kernels/matmul/matmul.h"
+#include "tensorcache/kernels/matmul.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/limits.cc"

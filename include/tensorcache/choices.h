@@ -7,7 +7,7 @@
 
 namespace tensorcache {
 
-// How a key/value pair is written into the memory A: kernels/memory_scan/memory_scan.h has the formulas.
+// How a key/value pair is written into the memory A: tensorcache/kernels/memory_scan.h has the formulas.
 enum class WriteRule { kOuter, kDelta, kWedge };
 constexpr auto EnumNames(WriteRule) {
   return std::to_array<std::pair<WriteRule, std::string_view>>(
@@ -56,7 +56,7 @@ constexpr auto EnumNames(PositionKind) {
       {{PositionKind::kRope, "rope"}, {PositionKind::kLearned, "learned"}});
 }
 
-// Of feed-forward layers: kernels/norm/activation.h has the formulas.
+// Of feed-forward layers: src/kernels/norm/activation.h has the formulas.
 enum class Activation { kSilu, kGelu, kGeluTanh };
 constexpr auto EnumNames(Activation) {
   return std::to_array<std::pair<Activation, std::string_view>>(

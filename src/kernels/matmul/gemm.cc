@@ -4,22 +4,11 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "kernels/matmul/matmul.h"
-
-// Present in OpenBLAS only; another BLAS leaves it null.
-extern "C" __attribute__((weak)) void openblas_set_num_threads(int threads);
+#include "kernels/matmul/blas_threads.h"
+#include "tensorcache/kernels/matmul.h"
 
 namespace tensorcache {
 namespace {
-
-// Our callers split the work, so BLAS itself must stay on the calling thread.
-void KeepBlasOnOneThread() {
-  static const bool done = [] {
-    if (openblas_set_num_threads != nullptr) openblas_set_num_threads(1);
-    return true;
-  }();
-  (void)done;
-}
 
 blasint Dim(int64_t x) {
   TC_CHECK(x >= 0 && x <= INT32_MAX);
@@ -46,7 +35,7 @@ void MultiplyBlock(const LinearArgs& args, const float* w, int64_t w_stride, int
 
 // Calls body(begin, rows) for the blocks of [args.begin, args.end), cut at multiples of kLinearRowBlock.
 template <class Body>
-void ForEachBlock(const LinearArgs& args, const Body& body) {
+void ForEachFeatureBlock(const LinearArgs& args, const Body& body) {
   for (int64_t begin = args.begin; begin < args.end;) {
     const int64_t end = std::min(args.end, (begin / kLinearRowBlock + 1) * kLinearRowBlock);
     body(begin, end - begin);
@@ -56,7 +45,7 @@ void ForEachBlock(const LinearArgs& args, const Body& body) {
 
 template <class Weights>
 void LinearThroughScratch(const Weights& weights, const LinearArgs& args, float* scratch) {
-  ForEachBlock(args, [&](int64_t begin, int64_t rows) {
+  ForEachFeatureBlock(args, [&](int64_t begin, int64_t rows) {
     DequantizeRows(weights, args.in, begin, begin + rows, scratch);
     MultiplyBlock(args, scratch, args.in, begin, rows);
   });
@@ -67,7 +56,7 @@ void LinearThroughScratch(const Weights& weights, const LinearArgs& args, float*
 void Gemm(const GemmArgs& args) {
   TC_CHECK(0 <= args.begin && args.begin <= args.end);
   if (args.m == 0 || args.begin == args.end) return;
-  KeepBlasOnOneThread();
+  const BlasOnOneThread on_one_thread;
   const float* b = args.b + args.begin * (args.transpose_b ? args.b_stride : 1);
   cblas_sgemm(CblasRowMajor, args.transpose_a ? CblasTrans : CblasNoTrans, args.transpose_b ? CblasTrans : CblasNoTrans,
               Dim(args.m), Dim(args.end - args.begin), Dim(args.k), args.alpha, args.a, LeadingDim(args.a_stride), b,
@@ -78,7 +67,7 @@ int64_t LinearScratchSize(int64_t n, int64_t in) { return n <= kSmallBatch ? 0 :
 
 void Linear(const Fp32Weights& weights, const LinearArgs& args) {
   if (args.n <= kSmallBatch) return LinearSmall(weights, args);
-  ForEachBlock(args, [&](int64_t begin, int64_t rows) {
+  ForEachFeatureBlock(args, [&](int64_t begin, int64_t rows) {
     MultiplyBlock(args, weights.data + begin * weights.stride, weights.stride, begin, rows);
   });
 }

@@ -1,5 +1,5 @@
 // The SIMD products: one pass over the weights, fp32 accumulation.
-#include "kernels/matmul/matmul.h"
+#include "tensorcache/kernels/matmul.h"
 
 #include <algorithm>
 #include <array>

@@ -8,7 +8,7 @@
 #include "bench/driver.h"
 #include "core/rng.h"
 #include "core/thread_pool.h"
-#include "kernels/matmul/matmul.h"
+#include "tensorcache/kernels/matmul.h"
 
 namespace tensorcache::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/matmul/matmul.h"
+#include "kernels/matmul/matmul_ref.h"
 
 namespace tensorcache {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/matmul/matmul.h"
+#include "tensorcache/kernels/matmul.h"
 
 #include <gtest/gtest.h>
 
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "kernels/matmul/matmul_ref.h"
 #include "testing/kernel_testing.h"
 
 namespace tensorcache {
@@ -317,6 +318,13 @@ TEST(Bf16, RoundTripError) {
   }
 }
 
+// Row `row` by the definition.
+void Dequantize(const Int8Weights& w, int64_t row, int64_t in, float* out) {
+  for (int64_t i = 0; i < in; ++i) {
+    out[i] = static_cast<float>(w.data[row * w.stride + i]) * w.scales[row * w.scale_stride + i / w.group];
+  }
+}
+
 TEST(Int8, RoundTripError) {
   Rng rng(8);
   for (const int64_t in : {1, 31, 32, 33, 64, 100}) {
@@ -326,7 +334,7 @@ TEST(Int8, RoundTripError) {
       std::vector<int8_t> data(static_cast<size_t>(in));
       for (float& v : x) v = static_cast<float>(rng.Normal() * size);
       ASSERT_TRUE(QuantizeInt8(x.data(), in, 32, data.data(), scales.data()).ok());
-      DequantizeInt8(data.data(), scales.data(), in, 32, back.data());
+      Dequantize({.data = data.data(), .scales = scales.data(), .group = 32}, 0, in, back.data());
       for (int64_t i = 0; i < in; ++i) {
         // Half a step; the step and the product are each rounded once.
         const auto at = static_cast<size_t>(i);
@@ -369,8 +377,7 @@ TEST(DequantizeRows, MatchesScalar) {
       rows.Poison();
       DequantizeRows(matrix.int8, in, 1, 4, rows.data());
       for (int64_t r = 0; r < 3; ++r) {
-        const Int8Weights& w = matrix.int8;
-        DequantizeInt8(w.data + (r + 1) * w.stride, w.scales + (r + 1) * w.scale_stride, in, w.group, expected.data());
+        Dequantize(matrix.int8, r + 1, in, expected.data());
         ASSERT_EQ(std::memcmp(rows.data() + r * in, expected.data(), static_cast<size_t>(in) * sizeof(float)), 0);
       }
       ASSERT_TRUE(rows.Intact());

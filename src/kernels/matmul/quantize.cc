@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "core/check.h"
-#include "kernels/matmul/matmul.h"
+#include "tensorcache/kernels/matmul.h"
 
 namespace tensorcache {
 
@@ -42,10 +42,6 @@ Status QuantizeInt8(const float* x, int64_t in, int64_t group, int8_t* data, flo
     }
   }
   return OkStatus();
-}
-
-void DequantizeInt8(const int8_t* data, const float* scales, int64_t in, int64_t group, float* out) {
-  for (int64_t i = 0; i < in; ++i) out[i] = static_cast<float>(data[i]) * scales[i / group];
 }
 
 }  // namespace tensorcache

@@ -1,8 +1,6 @@
-#include "kernels/memory_scan/memory_scan.h"
+#include "tensorcache/kernels/memory_scan.h"
 
 #include <algorithm>
-#include <cmath>
-#include <string>
 
 #include "core/check.h"
 #include "kernels/memory_scan/memory_scan_plan.h"
@@ -63,7 +61,7 @@ bool ForwardItem(const MemoryScanForwardArgs<float>& args, int64_t b, int64_t g,
   for (int64_t i = 0; args.final_state && i < s.Dk; ++i) {
     CopyRow(t.state + i * t.VP, s.Dv, args.final_state.At(b, g, i));
   }
-  return StateIsFinite(t.state, s.Dk, s.Dv, t.VP);
+  return AllFinite(t.state, s.Dk, s.Dv, t.VP);
 }
 
 }  // namespace
@@ -84,12 +82,7 @@ Status MemoryScanForward(const MemoryScanForwardArgs<float>& args, int64_t begin
   for (int64_t item = begin; item < end; ++item) {
     const int64_t b = item / s.G, g = item % s.G;
     if (HWY_DYNAMIC_DISPATCH(ForwardItem)(args, b, g, scratch) || !status.ok()) continue;
-    status = Diverged("memory_scan: the state of batch row " + std::to_string(b) + ", head " + std::to_string(g) +
-                      " left the finite numbers" +
-                      (s.rule == WriteRule::kDelta
-                           ? "; the delta rule needs write strength * |k|^2 < 1 + decay: normalise the keys or lower "
-                             "the write rate"
-                           : "; check the keys and values for infinities, or lower the decay or the write rate"));
+    status = StateDiverged(s.rule, b, g);
   }
   return status;
 }

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "core/check.h"
-#include "kernels/memory_scan/memory_scan.h"
 #include "kernels/memory_scan/memory_scan_plan.h"
+#include "tensorcache/kernels/memory_scan.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/memory_scan/memory_scan_backward.cc"
@@ -257,7 +257,7 @@ bool BackwardItem(const MemoryScanBackwardArgs<float>& args, int64_t b, int64_t 
   for (int64_t i = 0; args.d_initial && i < s.Dk; ++i) {
     CopyRow(t.d_state + i * t.VP, s.Dv, args.d_initial.At(b, g, i));
   }
-  return StateIsFinite(t.d_state, s.Dk, s.Dv, t.VP);
+  return AllFinite(t.d_state, s.Dk, s.Dv, t.VP);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 
 #include "kernels/memory_scan/memory_scan_plan.h"
 #include "kernels/simd/exp-inl.h"
+#include "kernels/simd/row-inl.h"
 #include "kernels/simd/tile_gemm-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -56,15 +57,6 @@ struct TokenSource {
 
 HWY_INLINE void CopyRow(const float* from, int64_t n, float* to) {
   std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
-}
-
-// out = scale * in over a padded row.
-HWY_INLINE void ScaleRow(float scale, const float* in, int64_t padded, float* out) {
-  const TileTag d;
-  const auto factor = hn::Set(d, scale);
-  for (int64_t i = 0; i < padded; i += static_cast<int64_t>(hn::Lanes(d))) {
-    hn::StoreU(hn::Mul(factor, hn::LoadU(d, in + i)), d, out + i);
-  }
 }
 
 // y += scale * x over a padded row.
@@ -267,14 +259,6 @@ inline void AdvanceState(const MemoryScanShape& s, int64_t n, const ScanTiles& t
     ScaleRow(decay, t.state + i * t.VP, t.VP, t.state + i * t.VP);
     AddScaledRow(1.0f, t.work_state + i * t.VP, t.VP, t.state + i * t.VP);
   }
-}
-
-inline bool StateIsFinite(const float* state, int64_t rows, int64_t cols, int64_t row_stride) {
-  float probe = 0;  // 0 * x is NaN exactly for infinite and NaN x
-  for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t j = 0; j < cols; ++j) probe += 0.0f * state[i * row_stride + j];
-  }
-  return probe == 0.0f;
 }
 
 }  // namespace HWY_NAMESPACE

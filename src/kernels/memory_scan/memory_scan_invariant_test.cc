@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/memory_scan/memory_scan.h"
 #include "kernels/memory_scan/memory_scan_testing.h"
+#include "tensorcache/kernels/memory_scan.h"
 #include "testing/kernel_testing.h"
 
 namespace tensorcache {
@@ -24,8 +24,7 @@ using testing::WithinNorm;
 // What a caller keeps between blocks: A, and the ring of the last `lag` tokens.
 class Stream {
  public:
-  // lazy_decay: steps keep the decay in a scale per head; it is folded into the state before a block.
-  Stream(const ScanProblem<float>& problem, int64_t pad, bool lazy_decay = false)
+  Stream(const ScanProblem<float>& problem, int64_t pad)
       : p_(problem),
         s_(problem.shape),
         capacity_(std::max<int64_t>(s_.lag, 1)),
@@ -34,17 +33,11 @@ class Stream {
         ring_k_(s_.B, s_.G, capacity_, s_.Dk, pad),
         ring_v_(s_.B, s_.G, capacity_, s_.Dv, pad),
         ring_g_(s_.B, s_.G, capacity_, 1, pad),
-        ring_b_(s_.B, s_.G, capacity_, 1, pad),
-        scale_(s_.B, s_.G, 1, 1, pad),
-        predicted_(s_.B, s_.G, 1, s_.Dv, pad),
-        lazy_decay_(lazy_decay) {
+        ring_b_(s_.B, s_.G, capacity_, 1, pad) {
     state_.ForEach([](float& x) { x = 0; });
-    scale_.ForEach([](float& x) { x = 1; });
   }
 
   void Block(int64_t begin, int64_t end) {
-    Fold();
-    has_prediction_ = false;
     MemoryScanForwardArgs<float> args;
     args.shape = s_;
     args.shape.T = end - begin;
@@ -70,52 +63,9 @@ class Stream {
     if (s_.lag > 0 && count_ == s_.lag) args.evicted = Ring(start_);
     args.q = From(p_.q.crows(), t);
     args.state = state_.rows();
-    if (lazy_decay_) args.scale = scale_.rows();
     args.reads = From(reads_.rows(), t);
-    if (s_.rule == WriteRule::kDelta && lazy_decay_ && s_.lag > 1 && count_ == s_.lag) {
-      StepWithPrediction(args, (start_ + 1) % capacity_);
-    } else {
-      MemoryStep(args, 0, s_.B * s_.G);
-      has_prediction_ = false;
-    }
+    ASSERT_TRUE(MemoryStep(args, 0, s_.B * s_.G).ok());
     Push(t);
-  }
-
-  // The same step; reads with the ring's row `next`, which is evicted next, as one more query of each group, and uses what
-  // the step before has read that way.
-  void StepWithPrediction(MemoryStepArgs args, int64_t next) {
-    const int64_t R = s_.H / s_.G;
-    RowBuffer q(s_.B, s_.G * (R + 1), 1, s_.Dk), reads(s_.B, s_.G * (R + 1), 1, s_.Dv);
-    for (int64_t b = 0; b < s_.B; ++b) {
-      for (int64_t g = 0; g < s_.G; ++g) {
-        for (int64_t r = 0; r < R; ++r) {
-          std::copy_n(args.q.At(b, g * R + r, 0), s_.Dk, q.Row(b, g * (R + 1) + r, 0));
-        }
-        std::copy_n(ring_k_.Row(b, g, next), s_.Dk, q.Row(b, g * (R + 1) + R, 0));
-      }
-    }
-    if (has_prediction_) args.predicted = predicted_.crows();
-    const Rows<float> wanted = args.reads;
-    args.H = s_.G * (R + 1);
-    args.q = q.crows();
-    args.reads = reads.rows();
-    MemoryStep(args, 0, s_.B * s_.G);
-    for (int64_t b = 0; b < s_.B; ++b) {
-      for (int64_t g = 0; g < s_.G; ++g) {
-        for (int64_t r = 0; r < R; ++r)
-          std::copy_n(reads.Row(b, g * (R + 1) + r, 0), s_.Dv, wanted.At(b, g * R + r, 0));
-        std::copy_n(reads.Row(b, g * (R + 1) + R, 0), s_.Dv, predicted_.Row(b, g, 0));
-      }
-    }
-    has_prediction_ = true;
-  }
-
-  void Fold() {
-    MemoryStepArgs args;
-    args.B = s_.B, args.H = s_.H, args.G = s_.G, args.Dk = s_.Dk, args.Dv = s_.Dv;
-    args.state = state_.rows();
-    args.scale = scale_.rows();
-    FoldMemoryScale(args, 0, s_.B * s_.G);
   }
 
   const RowBuffer& reads() const { return reads_; }
@@ -162,9 +112,7 @@ class Stream {
   const ScanProblem<float>& p_;
   MemoryScanShape s_;
   int64_t capacity_, start_ = 0, count_ = 0;
-  RowBuffer state_, reads_, ring_k_, ring_v_, ring_g_, ring_b_, scale_, predicted_;
-  bool has_prediction_ = false;
-  bool lazy_decay_;
+  RowBuffer state_, reads_, ring_k_, ring_v_, ring_g_, ring_b_;
 };
 
 void ExpectSame(const Stream& actual, const Stream& expected, const MemoryScanShape& s, double query_norm) {
@@ -194,7 +142,7 @@ void CheckSplits(const MemoryScanShape& s, const ScanOptions& o, uint64_t seed) 
   Rng rng(seed, 1);
   const int64_t grain = s.mode == ScanMode::kExact ? 1 : s.chunk;
   const int64_t longest = std::max<int64_t>(1, (s.T / 3) / grain);
-  Stream split(p, 0, /*lazy_decay=*/seed % 2 == 0);
+  Stream split(p, 0);
   for (int64_t t = 0; t < s.T;) {
     const int64_t length = grain * static_cast<int64_t>(1 + rng.Below(static_cast<uint64_t>(longest)));
     const int64_t end = std::min(s.T, t + length);
@@ -207,15 +155,11 @@ void CheckSplits(const MemoryScanShape& s, const ScanOptions& o, uint64_t seed) 
     }
     if (rng.Below(8) == 0) split.Block(t, t);  // empty blocks change nothing
   }
-  split.Fold();
   ExpectSame(split, whole, s, query_norm);
   if (s.mode != ScanMode::kExact) return;
-  for (const bool lazy_decay : {false, true}) {
-    Stream steps(p, 0, lazy_decay);
-    for (int64_t t = 0; t < s.T; ++t) steps.Step(t);
-    steps.Fold();
-    ExpectSame(steps, whole, s, query_norm);
-  }
+  Stream steps(p, 0);
+  for (int64_t t = 0; t < s.T; ++t) steps.Step(t);
+  ExpectSame(steps, whole, s, query_norm);
 }
 
 // Every length that could be special and some that are not, for every rule, width and lag; heads, strides and the normaliser
@@ -257,7 +201,6 @@ TEST(MemoryScanInvariant, ConstantDecayAndEveryTarget) {
   });
 }
 
-// Strong decay: the scale of lazy steps becomes small every few tokens and must be folded in time.
 TEST(MemoryScanInvariant, StrongDecay) {
   for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
     CheckSplits({.T = 300, .Dk = 16, .Dv = 16, .lag = 3, .rule = rule}, {.min_decay = 1e-6, .max_decay = 0.3}, 71);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "kernels/simd/scratch_carver.h"
 #include "kernels/simd/tile.h"
 
 namespace tensorcache {
@@ -21,28 +22,6 @@ int64_t LeadingQueries(const MemoryScanShape& s) {
 }
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-class Carver {
- public:
-  explicit Carver(float* base) : base_(base) {
-    // Align to a cache line, whatever the caller's buffer is aligned to.
-    if (base_ != nullptr) {
-      const uintptr_t misaligned = reinterpret_cast<uintptr_t>(base_) % 64;
-      if (misaligned != 0) base_ += (64 - misaligned) / sizeof(float);
-    }
-  }
-  float* Take(int64_t floats) {
-    float* result = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += TilePadded(floats);
-    return result;
-  }
-  double* TakeDoubles(int64_t doubles) { return reinterpret_cast<double*>(Take(2 * doubles)); }
-  int64_t floats() const { return used_ + kTilePad; }
-
- private:
-  float* base_;
-  int64_t used_ = 0;
-};
 
 }  // namespace
 
@@ -66,6 +45,15 @@ Status ValidateMemoryScan(const MemoryScanShape& s) {
 Status ValidateMemoryStep(const MemoryStepArgs& args) {
   return ValidateMemoryScan(
       {.B = args.B, .H = args.H, .G = args.G, .T = 1, .Dk = args.Dk, .Dv = args.Dv, .rule = args.rule});
+}
+
+Status StateDiverged(WriteRule rule, int64_t b, int64_t g) {
+  const char* advice = rule == WriteRule::kDelta
+                           ? "the delta rule needs write strength * |k|^2 < 1 + decay: normalise the keys or lower the "
+                             "write rate"
+                           : "check the keys and values for infinities, or lower the decay or the write rate";
+  return Diverged("memory_scan: the state of batch row " + std::to_string(b) + ", head " + std::to_string(g) +
+                  " left the finite numbers; " + advice);
 }
 
 int64_t ScanWrittenTokens(const MemoryScanShape& s) { return s.T - LeadingQueries(s); }
@@ -103,7 +91,7 @@ int64_t CarveScanTiles(const MemoryScanShape& s, ScanPass pass, float* base, Sca
   t->streams = s.rule == WriteRule::kWedge ? 2 : 1;
   const bool backward = pass == ScanPass::kBackward;
 
-  Carver carve(base);
+  ScratchCarver carve(base);
   t->state = carve.Take(s.Dk * t->VP);
   for (int64_t i = 0; i < t->streams; ++i) {
     ScanStream& stream = t->stream[i];

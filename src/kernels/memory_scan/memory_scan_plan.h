@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/memory_scan/memory_scan.h"
+#include "tensorcache/kernels/memory_scan.h"
 
 namespace tensorcache {
 
@@ -69,6 +69,9 @@ struct ScanTiles {
   double* d_prefix = nullptr;  // CP
   double* d_strength = nullptr;
 };
+
+// What scan and step say of an item whose state is not finite any more.
+Status StateDiverged(WriteRule rule, int64_t b, int64_t g);
 
 enum class ScanPass { kForward, kBackward };
 

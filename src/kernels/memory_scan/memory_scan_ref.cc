@@ -1,12 +1,13 @@
 // The recurrence of memory_scan.h, token by token, and its derivative by hand. Everything in double.
 
+#include "kernels/memory_scan/memory_scan_ref.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <vector>
 
 #include "core/check.h"
-#include "kernels/memory_scan/memory_scan.h"
 
 namespace tensorcache {
 namespace {

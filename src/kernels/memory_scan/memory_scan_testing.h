@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "core/rng.h"
-#include "kernels/memory_scan/memory_scan.h"
+#include "tensorcache/kernels/memory_scan.h"
 #include "testing/guarded_buffer.h"
 
 namespace tensorcache::testing {

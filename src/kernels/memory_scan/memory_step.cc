@@ -1,15 +1,16 @@
 // The decode step of memory_scan: a strip of columns at a time, so that A passes through the core once.
 //
-// The delta rule must know k A before it can write: it looks at its strip twice, the second time in L1, unless the caller
-// gives k A.
+// The delta rule must know k A before it can write: it looks at its strip twice, the second time in L1.
 //
-// With a scale s per head (A = s S, S stored) a decay changes s alone: S' = S + (b / s') k^T u with s' = exp(g) s. That
-// saves one of three multiplications an element, which is what the step waits for while A is in the cache.
+// Whether A is still finite costs next to nothing: a number of A that is not finite makes the sum that reads its column
+// not finite, whatever the query, since 0 * inf is NaN. So the reads of one query tell, Dv numbers for Dk x Dv. Without a
+// query the columns are summed. Only where a sum is not finite, which an overflow in it may explain too, A is looked through.
 
 #include <algorithm>
 
 #include "core/check.h"
-#include "kernels/memory_scan/memory_scan.h"
+#include "kernels/memory_scan/memory_scan_plan.h"
+#include "tensorcache/kernels/memory_scan.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/memory_scan/memory_step.cc"
@@ -17,6 +18,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/simd/exp-inl.h"
+#include "kernels/simd/row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tensorcache {
@@ -26,19 +28,16 @@ namespace {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Query heads that read in one pass; more take further passes over the strip.
-constexpr int64_t kStepHeads = 4;
+constexpr int64_t kReadHeads = 4;
 
 // One (batch, head).
 struct StepItem {
   int64_t Dk, Dv;
   WriteRule rule;
-  float old_scale;  // A = old_scale * state, before
-  float decay;      // state' = decay * state + strength * ...
+  float decay;  // state' = decay * state + strength * ...
   float strength;
-  float new_scale;  // A = new_scale * state', after
-  const float* k;   // null: nothing is written
+  const float* k;  // null: nothing is written
   const float* v;
-  const float* predicted;  // delta: k A, or null; kOuter writes v - predicted
   float* state;
   int64_t row;      // stride of the state's rows
   int64_t to_next;  // from this state to the next item's, 0 for the last
@@ -55,9 +54,9 @@ struct StepReads {
 enum class StepWrite { kNone, kOuter, kDelta, kWedge };
 
 // Columns [j, j + NV vectors) of the state: write, and read with R queries. kDecay: whether item.decay is not 1. Tag is a
-// full vector, or one lane for the columns that are left over.
+// full vector, or one lane for the columns that are left over. Returns whether the sums over the columns are finite.
 template <StepWrite kWrite, bool kDecay, int R, int NV, class Tag>
-HWY_INLINE void Strip(const StepItem& item, const StepReads& reads, int64_t j, Tag d) {
+HWY_INLINE bool Strip(const StepItem& item, const StepReads& reads, int64_t j, Tag d) {
   using V = hn::Vec<Tag>;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const V decay = hn::Set(d, item.decay);
@@ -68,16 +67,14 @@ HWY_INLINE void Strip(const StepItem& item, const StepReads& reads, int64_t j, T
   const float* HWY_RESTRICT k = item.k;
   const float* HWY_RESTRICT v = item.v;
   const float* HWY_RESTRICT q = reads.q;
-  V acc[R > 0 ? R : 1][NV];
-  for (int r = 0; r < R; ++r) {
+  constexpr int kSums = R > 0 ? R : 1;
+  V acc[kSums][NV];
+  for (int r = 0; r < kSums; ++r) {
     for (int n = 0; n < NV; ++n) acc[r][n] = hn::Zero(d);
   }
   V u[NV], k_row[NV], value[NV];
   if constexpr (kWrite != StepWrite::kNone) {
     for (int n = 0; n < NV; ++n) u[n] = hn::LoadU(d, v + j + n * lanes);
-  }
-  if (kWrite == StepWrite::kOuter && item.predicted != nullptr) {
-    for (int n = 0; n < NV; ++n) u[n] = hn::Sub(u[n], hn::LoadU(d, item.predicted + j + n * lanes));
   }
   if constexpr (kWrite == StepWrite::kWedge) {
     for (int n = 0; n < NV; ++n) k_row[n] = hn::Mul(strength, hn::LoadU(d, k + j + n * lanes));
@@ -90,8 +87,7 @@ HWY_INLINE void Strip(const StepItem& item, const StepReads& reads, int64_t j, T
       const V ki = hn::Set(d, k[i]);
       for (int n = 0; n < NV; ++n) predicted[n] = hn::MulAdd(ki, hn::LoadU(d, a + n * lanes), predicted[n]);
     }
-    const V old_scale = hn::Set(d, item.old_scale);
-    for (int n = 0; n < NV; ++n) u[n] = hn::NegMulAdd(old_scale, predicted[n], u[n]);
+    for (int n = 0; n < NV; ++n) u[n] = hn::Sub(u[n], predicted[n]);
     a = item.state + j;
   }
   if constexpr (kWrite == StepWrite::kOuter || kWrite == StepWrite::kDelta) {
@@ -115,96 +111,93 @@ HWY_INLINE void Strip(const StepItem& item, const StepReads& reads, int64_t j, T
       // This pass is in L1 and leaves the memory idle: fetch what the next item reads.
       for (int n = 0; n < NV; ++n) __builtin_prefetch(a + to_next + n * lanes, 0, 2);
     }
+    if constexpr (R == 0) {
+      for (int n = 0; n < NV; ++n) acc[0][n] = hn::Add(value[n], acc[0][n]);
+    }
     for (int r = 0; r < R; ++r) {
       const V qi = hn::Set(d, q[r * q_head + i]);
       for (int n = 0; n < NV; ++n) acc[r][n] = hn::MulAdd(qi, value[n], acc[r][n]);
     }
   }
-  const V new_scale = hn::Set(d, item.new_scale);
   for (int r = 0; r < R; ++r) {
-    for (int n = 0; n < NV; ++n) {
-      hn::StoreU(hn::Mul(new_scale, acc[r][n]), d, reads.out + r * reads.out_head + j + n * lanes);
-    }
+    for (int n = 0; n < NV; ++n) hn::StoreU(acc[r][n], d, reads.out + r * reads.out_head + j + n * lanes);
   }
+  V probe = hn::Zero(d);  // 0 * x is NaN exactly for infinite and NaN x
+  for (int n = 0; n < NV; ++n) probe = hn::MulAdd(hn::Zero(d), acc[0][n], probe);
+  return hn::AllTrue(d, hn::Eq(probe, hn::Zero(d)));
 }
 
 template <StepWrite kWrite, bool kDecay, int R>
-void AllStrips(const StepItem& item, const StepReads& reads) {
+bool AllStrips(const StepItem& item, const StepReads& reads) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> one;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   constexpr int kVectors = 4;
+  bool finite = true;
   int64_t j = 0;
-#if HWY_TARGET == HWY_AVX3
+#if HWY_CAP_GE512
   // With 32 registers one head can take rows of 128 floats whole: longer runs of memory.
   if constexpr (R <= 1 && kWrite != StepWrite::kWedge) {
     for (; j + 2 * kVectors * lanes <= item.Dv; j += 2 * kVectors * lanes) {
-      Strip<kWrite, kDecay, R, 2 * kVectors>(item, reads, j, d);
+      finite &= Strip<kWrite, kDecay, R, 2 * kVectors>(item, reads, j, d);
     }
   }
 #endif
-  for (; j + kVectors * lanes <= item.Dv; j += kVectors * lanes) Strip<kWrite, kDecay, R, kVectors>(item, reads, j, d);
-  for (; j + lanes <= item.Dv; j += lanes) Strip<kWrite, kDecay, R, 1>(item, reads, j, d);
-  for (; j < item.Dv; ++j) Strip<kWrite, kDecay, R, 1>(item, reads, j, one);
+  for (; j + kVectors * lanes <= item.Dv; j += kVectors * lanes) {
+    finite &= Strip<kWrite, kDecay, R, kVectors>(item, reads, j, d);
+  }
+  for (; j + lanes <= item.Dv; j += lanes) finite &= Strip<kWrite, kDecay, R, 1>(item, reads, j, d);
+  for (; j < item.Dv; ++j) finite &= Strip<kWrite, kDecay, R, 1>(item, reads, j, one);
+  return finite;
 }
 
 template <StepWrite kWrite, bool kDecay>
-void ReadGroup(const StepItem& item, const StepReads& reads, int64_t heads) {
+bool ReadGroup(const StepItem& item, const StepReads& reads, int64_t heads) {
   switch (heads) {
-    case 0: AllStrips<kWrite, kDecay, 0>(item, reads); break;
-    case 1: AllStrips<kWrite, kDecay, 1>(item, reads); break;
-    case 2: AllStrips<kWrite, kDecay, 2>(item, reads); break;
-    case 3: AllStrips<kWrite, kDecay, 3>(item, reads); break;
-    default: AllStrips<kWrite, kDecay, 4>(item, reads); break;
+    case 0: return AllStrips<kWrite, kDecay, 0>(item, reads);
+    case 1: return AllStrips<kWrite, kDecay, 1>(item, reads);
+    case 2: return AllStrips<kWrite, kDecay, 2>(item, reads);
+    case 3: return AllStrips<kWrite, kDecay, 3>(item, reads);
+    default: return AllStrips<kWrite, kDecay, 4>(item, reads);
   }
 }
 
 template <StepWrite kWrite>
-void WriteGroup(const StepItem& item, const StepReads& reads, int64_t heads) {
-  if (item.decay == 1.0f) {
-    ReadGroup<kWrite, false>(item, reads, heads);
-  } else {
-    ReadGroup<kWrite, true>(item, reads, heads);
-  }
+bool WriteGroup(const StepItem& item, const StepReads& reads, int64_t heads) {
+  return item.decay == 1.0f ? ReadGroup<kWrite, false>(item, reads, heads)
+                            : ReadGroup<kWrite, true>(item, reads, heads);
 }
 
-void StepOne(const StepItem& item, StepReads reads, int64_t heads) {
+bool WriteAndReadGroup(const StepItem& item, const StepReads& reads, int64_t heads) {
+  switch (item.rule) {
+    case WriteRule::kOuter: return WriteGroup<StepWrite::kOuter>(item, reads, heads);
+    case WriteRule::kDelta: return WriteGroup<StepWrite::kDelta>(item, reads, heads);
+    case WriteRule::kWedge: return WriteGroup<StepWrite::kWedge>(item, reads, heads);
+  }
+  return true;
+}
+
+// Returns whether the state is finite, as far as it was looked at.
+bool StepOne(const StepItem& item, StepReads reads, int64_t heads) {
   bool write = item.k != nullptr;
-  do {
-    const int64_t group = std::min(heads, kStepHeads);
-    if (!write) {
-      ReadGroup<StepWrite::kNone, false>(item, reads, group);
-    } else if (item.rule == WriteRule::kOuter || item.predicted != nullptr) {
-      WriteGroup<StepWrite::kOuter>(item, reads, group);
-    } else if (item.rule == WriteRule::kWedge) {
-      WriteGroup<StepWrite::kWedge>(item, reads, group);
-    } else {
-      WriteGroup<StepWrite::kDelta>(item, reads, group);
-    }
+  bool finite = true;
+  while (write || heads > 0) {
+    const int64_t group = std::min(heads, kReadHeads);
+    finite &= write ? WriteAndReadGroup(item, reads, group) : ReadGroup<StepWrite::kNone, false>(item, reads, group);
     write = false;
     heads -= group;
     reads.q += group * reads.q_head;
     reads.out += group * reads.out_head;
-  } while (heads > 0);
+  }
+  return finite || AllFinite(item.state, item.Dk, item.Dv, item.row);
 }
 
-// Decides where the decay goes: into the scale, or, without one or when it has become small, into the state.
-void SetScales(float decay, float strength, float* scale, StepItem* item) {
-  constexpr float kSmallestScale = 0x1p-30f;
-  item->old_scale = scale == nullptr ? 1.0f : *scale;
-  const float new_scale = item->old_scale * decay;
-  const bool keep = scale != nullptr && new_scale >= kSmallestScale;
-  item->decay = keep ? 1.0f : new_scale;
-  item->new_scale = keep ? new_scale : 1.0f;
-  item->strength = strength / item->new_scale;
-  if (scale != nullptr) *scale = item->new_scale;
-}
-
-void StepItems(const MemoryStepArgs& args, int64_t begin, int64_t end) {
+// Returns the first item whose state is not finite; `end` if there is none.
+int64_t StepItems(const MemoryStepArgs& args, int64_t begin, int64_t end) {
   const int64_t R = args.H / args.G;
+  int64_t first_diverged = end;
   for (int64_t at = begin; at < end; ++at) {
     const int64_t b = at / args.G, g = at % args.G;
-    float* scale = args.scale ? args.scale.At(b, g, 0) : nullptr;
     StepItem item{};
     item.Dk = args.Dk;
     item.Dv = args.Dv;
@@ -215,12 +208,9 @@ void StepItems(const MemoryStepArgs& args, int64_t begin, int64_t end) {
     if (args.evicted.k) {
       item.k = args.evicted.k.At(b, g, 0);
       item.v = args.evicted.v.At(b, g, 0);
-      if (args.rule == WriteRule::kDelta && args.predicted) item.predicted = args.predicted.At(b, g, 0);
       const hn::CappedTag<float, 1> one;
-      const float decay = hn::GetLane(ExpNonPositive(one, hn::Set(one, *args.evicted.log_decay.At(b, g, 0))));
-      SetScales(decay, *args.evicted.write_strength.At(b, g, 0), scale, &item);
-    } else {
-      item.new_scale = scale == nullptr ? 1.0f : *scale;
+      item.decay = hn::GetLane(ExpNonPositive(one, hn::Set(one, *args.evicted.log_decay.At(b, g, 0))));
+      item.strength = *args.evicted.write_strength.At(b, g, 0);
     }
     StepReads reads{};
     if (args.q) {
@@ -229,8 +219,9 @@ void StepItems(const MemoryStepArgs& args, int64_t begin, int64_t end) {
                .out = args.reads.At(b, g * R, 0),
                .out_head = args.reads.head};
     }
-    StepOne(item, reads, args.q ? R : 0);
+    if (!StepOne(item, reads, args.q ? R : 0)) first_diverged = std::min(first_diverged, at);
   }
+  return first_diverged;
 }
 
 }  // namespace
@@ -243,25 +234,13 @@ namespace tensorcache {
 
 HWY_EXPORT(StepItems);
 
-void MemoryStep(const MemoryStepArgs& args, int64_t begin, int64_t end) {
+Status MemoryStep(const MemoryStepArgs& args, int64_t begin, int64_t end) {
   TC_CHECK(ValidateMemoryStep(args).ok());
   TC_CHECK(0 <= begin && end <= args.B * args.G);
   TC_CHECK(args.state);
-  HWY_DYNAMIC_DISPATCH(StepItems)(args, begin, end);
-}
-
-void FoldMemoryScale(const MemoryStepArgs& args, int64_t begin, int64_t end) {
-  TC_CHECK(0 <= begin && end <= args.B * args.G);
-  if (!args.scale) return;
-  for (int64_t at = begin; at < end; ++at) {
-    const int64_t b = at / args.G, g = at % args.G;
-    float* scale = args.scale.At(b, g, 0);
-    for (int64_t i = 0; i < args.Dk; ++i) {
-      float* row = args.state.At(b, g, i);
-      for (int64_t j = 0; j < args.Dv; ++j) row[j] *= *scale;
-    }
-    *scale = 1;
-  }
+  const int64_t diverged = HWY_DYNAMIC_DISPATCH(StepItems)(args, begin, end);
+  if (diverged >= end) return OkStatus();
+  return StateDiverged(args.rule, diverged / args.G, diverged % args.G);
 }
 
 }  // namespace tensorcache

@@ -27,9 +27,9 @@ struct Value {
 
 // The functions of a gate: f(a) alone, and with its slope.
 struct Silu {
-  static HWY_INLINE VF F(DF d, VF a) { return hn::Mul(a, Sigmoid(d, a).value); }
+  static HWY_INLINE VF F(DF d, VF a) { return hn::Mul(a, SigmoidWithSlope(d, a).value); }
   static HWY_INLINE Value Both(DF d, VF a) {
-    const auto s = Sigmoid(d, a);
+    const auto s = SigmoidWithSlope(d, a);
     return {hn::Mul(a, s.value), hn::MulAdd(a, s.slope, s.value)};
   }
 };
@@ -51,14 +51,14 @@ struct GeluTanh {
   static HWY_INLINE VF F(DF d, VF a) {
     const VF c = Clamp(d, a);
     const VF u2 = hn::Mul(c, hn::MulAdd(hn::Mul(c, c), hn::Set(d, kCubic), hn::Set(d, kLinear)));
-    return hn::Mul(a, Sigmoid(d, u2).value);
+    return hn::Mul(a, SigmoidWithSlope(d, u2).value);
   }
   static HWY_INLINE Value Both(DF d, VF a) {
     const VF c = Clamp(d, a);
     const VF square = hn::Mul(c, c);
     const VF u2 = hn::Mul(c, hn::MulAdd(square, hn::Set(d, kCubic), hn::Set(d, kLinear)));
     const VF du2 = hn::MulAdd(square, hn::Set(d, 3 * kCubic), hn::Set(d, kLinear));
-    const auto s = Sigmoid(d, u2);
+    const auto s = SigmoidWithSlope(d, u2);
     return {hn::Mul(a, s.value), hn::MulAdd(hn::Mul(c, du2), s.slope, s.value)};
   }
 };

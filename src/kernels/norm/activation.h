@@ -47,8 +47,4 @@ struct GateBackwardArgs {
 void Gate(const GateArgs& args);
 void GateBackward(const GateBackwardArgs& args);
 
-// The specification, in double.
-void GateReference(const GateArgs& args);
-void GateBackwardReference(const GateBackwardArgs& args);
-
 }  // namespace tensorcache

@@ -1,8 +1,10 @@
+#include "kernels/norm/activation_ref.h"
+
 #include <cmath>
 #include <numbers>
 
 #include "core/check.h"
-#include "kernels/norm/activation.h"
+#include "core/scalar_math.h"
 
 namespace tensorcache {
 namespace {
@@ -11,8 +13,6 @@ struct Value {
   double f;
   double slope;  // f'(a)
 };
-
-double Sigmoid(double z) { return 1 / (1 + std::exp(-z)); }
 
 Value Evaluate(Activation activation, double a) {
   switch (activation) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "kernels/norm/activation_ref.h"
 #include "testing/kernel_testing.h"
 
 namespace tensorcache {

@@ -1,5 +1,5 @@
 // Each row is passed over two or three times; it stays in the first cache level between the passes.
-#include "kernels/norm/norm.h"
+#include "tensorcache/kernels/norm.h"
 
 #include <algorithm>
 #include <cmath>
@@ -140,49 +140,6 @@ void RmsNormBackwardRows(const NormBackwardArgs& args) {
   for (int64_t row = 0; row < args.rows; ++row) BackwardRow<false>(DF(), args, row);
 }
 
-// Equal shares for the +inf entries, 0 for the others.
-void ShareAmongInfinite(float* x, int64_t length) {
-  int64_t count = 0;
-  for (int64_t i = 0; i < length; ++i) count += x[i] == std::numeric_limits<float>::infinity();
-  const float share = 1 / static_cast<float>(count);
-  for (int64_t i = 0; i < length; ++i) x[i] = x[i] == std::numeric_limits<float>::infinity() ? share : 0.0f;
-}
-
-void SoftmaxRow(DF d, float* x, int64_t length) {
-  constexpr float kInf = std::numeric_limits<float>::infinity();
-  Accumulators maxima(d, -kInf);
-  ForEachVector(d, length, [&](auto access, int64_t i, auto slot) HWY_ATTR {
-    maxima.at[slot] = hn::Max(maxima.at[slot], access.Keep(d, access.Load(d, x + i), -kInf));
-  });
-  const float largest = maxima.Max(d);
-  if (largest == kInf) return ShareAmongInfinite(x, length);
-  if (largest == -kInf) {
-    std::fill_n(x, length, 0.0f);
-    return;
-  }
-
-  Accumulators sum(d, 0);
-  ForEachVector(d, length, [&](auto access, int64_t i, auto slot) HWY_ATTR {
-    const VF p = ExpNonPositive(d, hn::Sub(access.Load(d, x + i), hn::Set(d, largest)));
-    access.Store(p, d, x + i);
-    sum.at[slot] = hn::Add(sum.at[slot], access.Keep(d, p, 0));
-  });
-  const VF scale = hn::Set(d, 1 / sum.Sum(d));
-  ForEachVector(d, length, [&](auto access, int64_t i, auto) HWY_ATTR {
-    access.Store(hn::Mul(access.Load(d, x + i), scale), d, x + i);
-  });
-}
-
-void SoftmaxRows(const SoftmaxArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
-    float* x = args.x + row * args.x_stride;
-    const int64_t length = args.lengths != nullptr ? args.lengths[row] : args.width;
-    TC_CHECK(0 <= length && length <= args.width);
-    SoftmaxRow(DF(), x, length);
-    std::fill(x + length, x + args.width, 0.0f);
-  }
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace tensorcache
@@ -195,7 +152,6 @@ HWY_EXPORT(LayerNormRows);
 HWY_EXPORT(RmsNormRows);
 HWY_EXPORT(LayerNormBackwardRows);
 HWY_EXPORT(RmsNormBackwardRows);
-HWY_EXPORT(SoftmaxRows);
 
 void LayerNorm(const NormArgs& args) { HWY_DYNAMIC_DISPATCH(LayerNormRows)(args); }
 void RmsNorm(const NormArgs& args) {
@@ -207,7 +163,6 @@ void RmsNormBackward(const NormBackwardArgs& args) {
   TC_CHECK(args.dbias == nullptr);
   HWY_DYNAMIC_DISPATCH(RmsNormBackwardRows)(args);
 }
-void Softmax(const SoftmaxArgs& args) { HWY_DYNAMIC_DISPATCH(SoftmaxRows)(args); }
 
 }  // namespace tensorcache
 #endif  // HWY_ONCE

@@ -8,7 +8,7 @@
 #include "bench/driver.h"
 #include "core/rng.h"
 #include "kernels/norm/activation.h"
-#include "kernels/norm/norm.h"
+#include "tensorcache/kernels/norm.h"
 
 namespace tensorcache::bench {
 namespace {
@@ -63,9 +63,6 @@ void BenchNorm(Driver& driver) {
   Add(driver, "LayerNorm backward", 2, buf, [&] { LayerNormBackward(backward); });
   Add(driver, "RMSNorm forward", 1, buf, [&] { RmsNorm(forward); });
   Add(driver, "RMSNorm backward", 2, buf, [&] { RmsNormBackward(backward); });
-  // Softmax of a softmax is as much work as of anything else.
-  Add(driver, "softmax", 1, buf,
-      [&] { Softmax({.rows = kRows, .width = kWidth, .x = buf.y.data(), .x_stride = kWidth}); });
   const auto gate = [&](Activation activation) {
     Gate({.activation = activation,
           .rows = kRows,

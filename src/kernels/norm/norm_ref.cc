@@ -1,8 +1,8 @@
+#include "kernels/norm/norm_ref.h"
+
 #include <cmath>
 #include <limits>
 #include <vector>
-
-#include "kernels/norm/norm.h"
 
 namespace tensorcache {
 namespace {
@@ -77,27 +77,5 @@ void LayerNormReference(const NormArgs& args) { Forward(args, LayerStatistics); 
 void RmsNormReference(const NormArgs& args) { Forward(args, RmsStatistics); }
 void LayerNormBackwardReference(const NormBackwardArgs& args) { Backward(args, true, LayerStatistics); }
 void RmsNormBackwardReference(const NormBackwardArgs& args) { Backward(args, false, RmsStatistics); }
-
-void SoftmaxReference(const SoftmaxArgs& args) {
-  for (int64_t row = 0; row < args.rows; ++row) {
-    float* x = args.x + row * args.x_stride;
-    const int64_t length = args.lengths != nullptr ? args.lengths[row] : args.width;
-    double largest = -std::numeric_limits<double>::infinity();
-    for (int64_t i = 0; i < length; ++i) largest = std::fmax(largest, x[i]);
-    std::vector<double> p(static_cast<size_t>(args.width), 0.0);
-    double sum = 0;
-    if (largest == -std::numeric_limits<double>::infinity()) {
-      for (int64_t i = 0; i < args.width; ++i) x[i] = 0;
-      continue;
-    }
-    for (int64_t i = 0; i < length; ++i) {
-      // The largest is taken apart because infinities would give inf - inf.
-      const double e = x[i] == largest ? 1.0 : std::exp(x[i] - largest);
-      p[static_cast<size_t>(i)] = e;
-      sum += e;
-    }
-    for (int64_t i = 0; i < args.width; ++i) x[i] = static_cast<float>(p[static_cast<size_t>(i)] / sum);
-  }
-}
 
 }  // namespace tensorcache

@@ -1,4 +1,4 @@
-#include "kernels/norm/norm.h"
+#include "tensorcache/kernels/norm.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "kernels/norm/norm_ref.h"
 #include "testing/kernel_testing.h"
 
 namespace tensorcache {
@@ -228,73 +229,6 @@ TEST(Norm, ReferenceBackwardMatchesFiniteDifferences) {
       }
     }
   }
-}
-
-void ExpectSoftmaxMatches(RowBuffer x, const int64_t* lengths) {
-  RowBuffer expected = x;
-  SoftmaxArgs args = {
-      .rows = x.T, .width = x.D, .x = expected.Row(0, 0, 0), .x_stride = x.D + x.pad, .lengths = lengths};
-  SoftmaxReference(args);
-  args.x = x.Row(0, 0, 0);
-  Softmax(args);
-  ASSERT_TRUE(x.PadsIntact());
-  for (int64_t row = 0; row < x.T; ++row) {
-    // The exponent's rounding, u exp(-u) eps/2 <= 0.2 eps, exp's 2 ulp, the sum's and the division's.
-    ASSERT_TRUE(WithinNorm(x.Row(0, 0, row), expected.Row(0, 0, row), x.D,
-                           testing::MaxAbs(expected.Row(0, 0, row), x.D) + 1e-30, Ulps(x.D)))
-        << "row " << row;
-    double sum = 0;
-    for (int64_t i = 0; i < x.D; ++i) sum += x.Row(0, 0, row)[i];
-    if (lengths == nullptr || lengths[row] > 0) {
-      ASSERT_NEAR(sum, 1, Ulps(x.D) * std::numeric_limits<float>::epsilon());
-    }
-  }
-}
-
-TEST(Softmax, MatchesReference) {
-  ForEachTarget([](const std::string&) {
-    Rng rng(5);
-    for (const int64_t width : kWidths) {
-      for (const double scale : {1.0, 30.0, 1e4}) {
-        SCOPED_TRACE(::testing::Message() << "width " << width << " scale " << scale);
-        RowBuffer x(1, 1, 4, width, 3);
-        x.FillNormal(rng, scale);
-        ExpectSoftmaxMatches(x, nullptr);
-        const std::vector<int64_t> lengths = {0, 1, width / 2 + 1, width};
-        ExpectSoftmaxMatches(x, lengths.data());
-      }
-    }
-  });
-}
-
-TEST(Softmax, LargeAndInfiniteLogits) {
-  ForEachTarget([](const std::string&) {
-    const auto softmax = [](std::vector<float> x) {
-      Softmax({.rows = 1, .width = std::ssize(x), .x = x.data(), .x_stride = 0});
-      return x;
-    };
-    EXPECT_EQ(softmax({1e4f, -1e4f, 1e4f}), (std::vector<float>{0.5f, 0, 0.5f}));
-    EXPECT_EQ(softmax({-1e4f, -1e4f}), (std::vector<float>{0.5f, 0.5f}));
-    EXPECT_EQ(softmax({-kInf, 3, -kInf}), (std::vector<float>{0, 1, 0}));
-    EXPECT_EQ(softmax({kInf, 3, kInf, -kInf}), (std::vector<float>{0.5f, 0, 0.5f, 0}));
-    EXPECT_EQ(softmax({-kInf, -kInf}), (std::vector<float>{0, 0}));
-    EXPECT_EQ(softmax({3e38f, -3e38f}), (std::vector<float>{1, 0}));
-    for (const float p : softmax({1, std::nanf(""), 2})) EXPECT_TRUE(std::isnan(p));
-  });
-}
-
-// A masked entry holds anything, even NaN, without reaching the rest.
-TEST(Softmax, IgnoresEntriesPastTheLength) {
-  ForEachTarget([](const std::string&) {
-    for (const int64_t length : {0, 1, 5, 17}) {
-      std::vector<float> x(40, std::nanf(""));
-      std::fill_n(x.begin(), length, 2.0f);
-      Softmax({.rows = 1, .width = 40, .x = x.data(), .x_stride = 40, .lengths = &length});
-      for (int64_t i = 0; i < 40; ++i) {
-        ASSERT_NEAR(x[static_cast<size_t>(i)], i < length ? 1.0 / static_cast<double>(length) : 0.0, 1e-7);
-      }
-    }
-  });
 }
 
 }  // namespace

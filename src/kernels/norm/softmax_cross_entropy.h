@@ -23,7 +23,4 @@ struct CrossEntropyArgs {
 
 void SoftmaxCrossEntropy(const CrossEntropyArgs& args);
 
-// The specification, in double.
-void SoftmaxCrossEntropyReference(const CrossEntropyArgs& args);
-
 }  // namespace tensorcache

@@ -1,7 +1,7 @@
+#include "kernels/norm/softmax_cross_entropy_ref.h"
+
 #include <cmath>
 #include <limits>
-
-#include "kernels/norm/softmax_cross_entropy.h"
 
 namespace tensorcache {
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "kernels/norm/softmax_cross_entropy_ref.h"
 #include "testing/kernel_testing.h"
 
 namespace tensorcache {

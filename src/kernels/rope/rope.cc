@@ -1,5 +1,5 @@
 // The rotation of rows, at the speed of copying them.
-#include "kernels/rope/rope.h"
+#include "tensorcache/kernels/rope.h"
 
 #include <cstring>
 

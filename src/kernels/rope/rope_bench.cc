@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench/driver.h"
-#include "kernels/rope/rope.h"
+#include "tensorcache/kernels/rope.h"
 
 namespace tensorcache::bench {
 namespace {

@@ -1,8 +1,8 @@
+#include "kernels/rope/rope_ref.h"
+
 #include <cmath>
 #include <numbers>
 #include <vector>
-
-#include "kernels/rope/rope.h"
 
 namespace tensorcache {
 

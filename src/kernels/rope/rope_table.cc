@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/check.h"
-#include "kernels/rope/rope.h"
+#include "tensorcache/kernels/rope.h"
 
 namespace tensorcache {
 namespace {

@@ -1,4 +1,4 @@
-#include "kernels/rope/rope.h"
+#include "tensorcache/kernels/rope.h"
 
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "kernels/rope/rope_ref.h"
 #include "testing/kernel_testing.h"
 
 namespace tensorcache {

@@ -53,7 +53,7 @@ HWY_INLINE void StorePartial(hn::Vec<D> v, D d, T* p, size_t count) {
 #endif
 }
 
-// Both s = sigmoid(x) and s (1 - s), each with small relative error on both tails: only exp(-|x|) is taken.
+// Both s = sigmoid(x) and its slope s (1 - s), each with small relative error on both tails: only exp(-|x|) is taken.
 template <class V>
 struct SigmoidPair {
   V value;
@@ -61,7 +61,7 @@ struct SigmoidPair {
 };
 
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE SigmoidPair<V> Sigmoid(D d, V x) {
+HWY_INLINE SigmoidPair<V> SigmoidWithSlope(D d, V x) {
   const V one = hn::Set(d, 1.0f);
   const V e = ExpNonPositive(d, hn::Neg(hn::Abs(x)));
   const V large = hn::Div(one, hn::Add(one, e));  // sigmoid(|x|)

@@ -95,6 +95,29 @@ struct Accumulators {
   V at[4];
 };
 
+// to[0, n) = factor * from[0, n), touching nothing else; `to` may be `from`.
+HWY_INLINE void ScaleRow(float factor, const float* from, int64_t n, float* to) {
+  const hn::ScalableTag<float> d;
+  const int64_t N = static_cast<int64_t>(hn::Lanes(d));
+  const auto f = hn::Set(d, factor);
+  int64_t i = 0;
+  for (; i + N <= n; i += N) hn::StoreU(hn::Mul(f, hn::LoadU(d, from + i)), d, to + i);
+  for (; i < n; ++i) to[i] = factor * from[i];
+}
+
+// Whether none of rows x cols numbers is infinite or NaN.
+inline bool AllFinite(const float* data, int64_t rows, int64_t cols, int64_t row_stride) {
+  const hn::ScalableTag<float> d;
+  const auto zero = hn::Zero(d);
+  Accumulators<decltype(d)> probe(d, 0.0f);  // 0 * x is NaN exactly for infinite and NaN x
+  for (int64_t i = 0; i < rows; ++i) {
+    ForEachVector(d, cols, [&](auto access, int64_t j, auto slot) HWY_ATTR {
+      probe.at[slot] = hn::MulAdd(zero, access.Load(d, data + i * row_stride + j), probe.at[slot]);
+    });
+  }
+  return probe.Sum(d) == 0.0f;
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace tensorcache
 HWY_AFTER_NAMESPACE();

@@ -67,11 +67,9 @@ struct TileProduct {
   TileOptions options;
 };
 
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_ARCH_ARM_A64
-inline constexpr int kTileRows = 8, kTileVectors = 2;  // 16 accumulators of 32 registers
-#else
-inline constexpr int kTileRows = 4, kTileVectors = 2;  // 8 accumulators of 16 registers
-#endif
+// Asked by property, not by name of the target: Highway goes on adding targets with AVX-512.
+inline constexpr int kVectorRegisters = HWY_CAP_GE512 || HWY_ARCH_ARM_A64 ? 32 : 16;
+inline constexpr int kTileVectors = 2, kTileRows = kVectorRegisters / 4;  // half of the registers are accumulators
 
 // C[MR rows, NV vectors] over k in [k_begin, k_end).
 template <int MR, int NV>

@@ -193,7 +193,7 @@ class BackwardItem {
 
 void BackwardItems(const WindowAttentionArgs<float>& args, const WindowAttentionGrads<float>& grads, int64_t begin_item,
                    int64_t end_item, float* scratch) {
-  wa::ScratchCarver carve(scratch);
+  ScratchCarver carve(scratch);
   const wa::BackwardScratch s(args.shape, carve);
   for (int64_t item = begin_item; item < end_item; ++item) BackwardItem(args, grads, s, item).Run();
 }

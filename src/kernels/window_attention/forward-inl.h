@@ -104,7 +104,7 @@ inline void ForwardQueryTile(const WindowAttentionArgs<float>& args, const wa::Q
 
 void ForwardItems(const WindowAttentionArgs<float>& args, int64_t begin_item, int64_t end_item, float* scratch) {
   const WindowAttentionShape& shape = args.shape;
-  wa::ScratchCarver carve(scratch);
+  ScratchCarver carve(scratch);
   const wa::ForwardScratch s(shape, carve);
   const int64_t queries = shape.T * (shape.H / shape.G);
   for (int64_t item = begin_item; item < end_item; ++item) {

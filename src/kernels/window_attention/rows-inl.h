@@ -15,6 +15,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/simd/row-inl.h"
 #include "kernels/simd/tile_gemm-inl.h"
 #include "kernels/window_attention/tiling.h"
 
@@ -23,16 +24,6 @@ namespace tensorcache {
 namespace HWY_NAMESPACE {
 namespace wa = ::tensorcache::window_attention;
 
-// to[0, n) = factor * from[0, n), touching nothing else.
-HWY_INLINE void ScaleRow(const float* from, int64_t n, float factor, float* to) {
-  const TileTag d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto f = hn::Set(d, factor);
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) hn::StoreU(hn::Mul(f, hn::LoadU(d, from + i)), d, to + i);
-  for (; i < n; ++i) to[i] = factor * from[i];
-}
-
 // One row per lane of the tile, times `factor`, into (lanes, padded width) with zeros in the padding and in the lanes
 // up to the next multiple of kTilePad.
 inline void LoadQueryRows(const wa::QueryTile& tile, const Rows<const float>& rows, int64_t b, int64_t first_head,
@@ -40,7 +31,7 @@ inline void LoadQueryRows(const wa::QueryTile& tile, const Rows<const float>& ro
   const int64_t padded = TilePadded(width);
   for (int64_t lane = 0; lane < tile.padded_lanes(); ++lane, to += padded) {
     const int64_t filled = lane < tile.lanes() ? width : 0;
-    if (filled > 0) ScaleRow(rows.At(b, first_head + tile.head(lane), tile.token(lane)), width, factor, to);
+    if (filled > 0) ScaleRow(factor, rows.At(b, first_head + tile.head(lane), tile.token(lane)), width, to);
     std::fill(to + filled, to + padded, 0.0f);
   }
 }
@@ -52,7 +43,7 @@ inline void StoreQueryRows(const wa::QueryTile& tile, const float* from_t, const
   const int64_t padded = TilePadded(width);
   TileTranspose(from_t, wa::kLanes, width, tile.lanes(), rows, padded);
   for (int64_t lane = 0; lane < tile.lanes(); ++lane) {
-    ScaleRow(rows + lane * padded, width, factors[lane], out.At(b, first_head + tile.head(lane), tile.token(lane)));
+    ScaleRow(factors[lane], rows + lane * padded, width, out.At(b, first_head + tile.head(lane), tile.token(lane)));
   }
 }
 

@@ -20,17 +20,14 @@
 
 #include "kernels/simd/exp-inl.h"
 #include "kernels/simd/sums-inl.h"
+#include "kernels/simd/tile_gemm-inl.h"
 #include "kernels/window_attention/step_streams-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tensorcache {
 namespace HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL || HWY_ARCH_ARM_A64
-inline constexpr int kStepHeads = 4;  // heads at a time: 16 accumulators of 32 registers
-#else
-inline constexpr int kStepHeads = 2;
-#endif
+inline constexpr int kStepHeads = kVectorRegisters / 8;  // heads at a time: half of the registers are accumulators
 
 // Only inlined code keeps its sums in registers. With a sanitizer they are not there anyway, and inlining makes the
 // compiler take minutes.
@@ -345,7 +342,7 @@ inline void StepItem(const WindowAttentionStepArgs<float, Stored>& args, int64_t
 template <class Tag, class Stored>
 inline void StepItemsWith(const WindowAttentionStepArgs<float, Stored>& args, int64_t begin_item, int64_t end_item,
                           float* scratch) {
-  wa::ScratchCarver carve(scratch);
+  ScratchCarver carve(scratch);
   const wa::StepScratch s(args.shape, carve);
   for (int64_t item = begin_item; item < end_item; ++item) {
     StepItem<StepRow<Tag, Stored>>(args, item, end_item, s);

@@ -11,8 +11,9 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/simd/scratch_carver.h"
 #include "kernels/simd/tile.h"
-#include "kernels/window_attention/window_attention.h"
+#include "tensorcache/kernels/window_attention.h"
 
 namespace tensorcache::window_attention {
 
@@ -100,27 +101,6 @@ void ForEachRun(const WindowAttentionArgs<float>& args, int64_t b, int64_t g, in
   const int64_t n = std::max(begin, P);
   if (n < end) visit(KeyRun{args.k.At(b, g, n - P), args.v.At(b, g, n - P), args.k.token, args.v.token, n, end - n});
 }
-
-// Hands out pieces of scratch, each starting on a 64-byte boundary; with a null base it only counts.
-class ScratchCarver {
- public:
-  explicit ScratchCarver(float* base) : base_(base) {
-    if (base != nullptr) {
-      const auto misaligned = static_cast<int64_t>(reinterpret_cast<uintptr_t>(base) / sizeof(float) % kTilePad);
-      base_ += misaligned == 0 ? 0 : kTilePad - misaligned;
-    }
-  }
-  float* Take(int64_t floats) {
-    float* piece = base_ == nullptr ? nullptr : base_ + used_;
-    used_ += TilePadded(floats);
-    return piece;
-  }
-  int64_t floats() const { return used_ + kTilePad; }
-
- private:
-  float* base_;
-  int64_t used_ = 0;
-};
 
 // Names ending in _t are transposed: one row per dimension, kLanes wide.
 struct ForwardScratch {

@@ -1,4 +1,4 @@
-#include "kernels/window_attention/window_attention.h"
+#include "tensorcache/kernels/window_attention.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/window_attention/window_attention.cc"
@@ -116,14 +116,14 @@ template Status ValidateWindowAttentionStep(const WindowAttentionStepArgs<double
 template Status ValidateWindowAttentionStep(const WindowAttentionStepArgs<float, uint16_t>&);
 
 int64_t WindowAttentionScratchFloats(const WindowAttentionShape& shape) {
-  window_attention::ScratchCarver forward(nullptr), step(nullptr);
+  ScratchCarver forward(nullptr), step(nullptr);
   (void)window_attention::ForwardScratch(shape, forward);
   (void)window_attention::StepScratch(shape, step);
   return std::max(forward.floats(), step.floats());
 }
 
 int64_t WindowAttentionBackwardScratchFloats(const WindowAttentionShape& shape) {
-  window_attention::ScratchCarver carve(nullptr);
+  ScratchCarver carve(nullptr);
   (void)window_attention::BackwardScratch(shape, carve);
   return carve.floats();
 }

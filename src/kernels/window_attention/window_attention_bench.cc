@@ -7,8 +7,8 @@
 #include "bench/driver.h"
 #include "core/check.h"
 #include "core/rng.h"
-#include "kernels/matmul/matmul.h"
-#include "kernels/window_attention/window_attention.h"
+#include "tensorcache/kernels/matmul.h"
+#include "tensorcache/kernels/window_attention.h"
 
 namespace tensorcache::bench {
 namespace {

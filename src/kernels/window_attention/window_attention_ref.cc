@@ -1,11 +1,11 @@
 // The specification of window attention, in plain loops and double precision.
+#include "kernels/window_attention/window_attention_ref.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <type_traits>
 #include <vector>
-
-#include "kernels/window_attention/window_attention.h"
 
 namespace tensorcache {
 namespace {

@@ -1,5 +1,5 @@
 // The decode step's entry points, apart from the block's because both take long to compile.
-#include "kernels/window_attention/window_attention.h"
+#include "tensorcache/kernels/window_attention.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/window_attention/window_attention_step.cc"

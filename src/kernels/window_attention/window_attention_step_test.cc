@@ -7,8 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "kernels/window_attention/window_attention.h"
+#include "kernels/window_attention/window_attention_ref.h"
 #include "kernels/window_attention/window_attention_testing.h"
+#include "tensorcache/kernels/window_attention.h"
 
 namespace tensorcache {
 namespace {

@@ -1,6 +1,6 @@
 // Window attention: SIMD against the reference on every target, the reference's gradients against finite differences,
 // and the invariant that any split of a sequence into blocks and steps gives the same outputs.
-#include "kernels/window_attention/window_attention.h"
+#include "tensorcache/kernels/window_attention.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/window_attention/window_attention_ref.h"
 #include "kernels/window_attention/window_attention_testing.h"
 
 namespace tensorcache {

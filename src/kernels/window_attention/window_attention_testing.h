@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/window_attention/window_attention.h"
+#include "tensorcache/kernels/window_attention.h"
 #include "testing/kernel_testing.h"
 
 namespace tensorcache::testing {

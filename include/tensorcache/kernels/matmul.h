@@ -67,13 +67,9 @@ void Linear(const Fp32Weights& weights, const LinearArgs& args);
 void Linear(const Bf16Weights& weights, const LinearArgs& args, float* scratch);
 void Linear(const Int8Weights& weights, const LinearArgs& args, float* scratch);
 
-// The specification: plain loops in double.
-void LinearReference(const Fp32Weights& weights, const LinearArgs& args);
-void LinearReference(const Bf16Weights& weights, const LinearArgs& args);
-void LinearReference(const Int8Weights& weights, const LinearArgs& args);
-
 // C[:, begin..end) = alpha op(A) op(B) + beta C, all row-major; op(A) is [m, k], op(B) is [k, n], C is [m, n]. With
-// beta = 0 C is not read. On the calling thread only.
+// beta = 0 C is not read. On the calling thread only: while a product runs, OpenBLAS is set to one thread
+// (docs/library.md, "BLAS in your process").
 struct GemmArgs {
   bool transpose_a = false;  // A is stored [k, m]
   bool transpose_b = false;  // B is stored [n, k]
@@ -91,7 +87,6 @@ struct GemmArgs {
   int64_t end = 0;
 };
 void Gemm(const GemmArgs& args);
-void GemmReference(const GemmArgs& args);
 
 // Round to nearest even; NaN stays NaN, overflow gives infinity.
 uint16_t Fp32ToBf16(float x);
@@ -102,7 +97,6 @@ void Bf16ToFp32(const uint16_t* x, int64_t n, float* out);
 // One row of `in` values: scale = absmax / 127 of each group, data = round(x / scale). Error at most scale / 2 (plus
 // rounding) a value. A group of zeros has scale 0. Fails on values that are not finite.
 Status QuantizeInt8(const float* x, int64_t in, int64_t group, int8_t* data, float* scales);
-void DequantizeInt8(const int8_t* data, const float* scales, int64_t in, int64_t group, float* out);
 
 // Rows [begin, end) widened to fp32, densely into out[end - begin, in].
 void DequantizeRows(const Bf16Weights& weights, int64_t in, int64_t begin, int64_t end, float* out);

@@ -22,8 +22,8 @@
 
 #include <cstdint>
 
-#include "kernels/rows.h"
 #include "tensorcache/choices.h"
+#include "tensorcache/kernels/rows.h"
 #include "tensorcache/status.h"
 
 namespace tensorcache {
@@ -101,16 +101,9 @@ struct MemoryStepArgs {
   int64_t B = 1, H = 1, G = 1, Dk = 0, Dv = 0;
   WriteRule rule = WriteRule::kOuter;
   MemoryWrites<const float> evicted;  // (B, G, 1, *); a null k means that nothing is evicted: read only
-  // (B, G, 1, Dv), delta only, optional: k A for the evicted key. A caller that knows which key is evicted next (the
-  // oldest one left in its ring) has this from the step before, by reading with that key as one more query of the head;
-  // the step then looks at A once instead of twice.
-  Rows<const float> predicted;
-  Rows<const float> q;  // (B, H, 1, Dk); null means that nothing is read
-  Rows<float> state;    // (B, G, Dk, Dv), updated in place
-  // (B, G), optional: A is scale * state. A step then decays the scale instead of every number of the state, and folds it
-  // into the state when it gets small: a third less arithmetic. Starts at 1; FoldMemoryScale makes the state plain again.
-  Rows<float> scale;
-  Rows<float> reads;  // (B, H, 1, Dv)
+  Rows<const float> q;                // (B, H, 1, Dk); null means that nothing is read
+  Rows<float> state;                  // (B, G, Dk, Dv), updated in place
+  Rows<float> reads;                  // (B, H, 1, Dv)
 };
 
 // Says what is wrong with the shapes, if anything; the other functions CHECK it. Cheap.
@@ -122,19 +115,13 @@ int64_t MemoryScanScratchFloats(const MemoryScanShape& shape);
 int64_t MemoryScanBackwardScratchFloats(const MemoryScanShape& shape);
 int64_t MemoryScanSavedFloats(const MemoryScanShape& shape);
 
-// Items [begin, end) of B * G. Returns kDiverged, naming the head, if a state leaves the finite numbers: the delta rule
-// does when b |k|^2 > 1 + exp(g) for long. Costs 4 T Dk Dv (reads, writes) + about 2 T C (Dk + Dv) FLOPs per item and
-// query head, for chunks of C tokens.
+// Items [begin, end) of B * G. All are computed; then, if a number of a state is infinite or NaN, the answer is kDiverged
+// and names the first such head: the delta rule gets there when b |k|^2 > 1 + exp(g) for long. A state never becomes
+// finite again, so nothing is missed by looking at the end of a block. Reads of a finite state are not judged: they may
+// overflow. The scan costs 4 T Dk Dv (reads, writes) + about 2 T C (Dk + Dv) FLOPs per item and query head, for chunks of
+// C tokens. A step looks at each state that it writes or reads.
 Status MemoryScanForward(const MemoryScanForwardArgs<float>& args, int64_t begin, int64_t end, float* scratch);
 Status MemoryScanBackward(const MemoryScanBackwardArgs<float>& args, int64_t begin, int64_t end, float* scratch);
-void MemoryStep(const MemoryStepArgs& args, int64_t begin, int64_t end);
-// state *= scale, scale = 1: before a block, or to look at A. Uses only sizes, state and scale.
-void FoldMemoryScale(const MemoryStepArgs& args, int64_t begin, int64_t end);
-
-// The specification: the recurrence itself, all items, accumulating in double. Allocates.
-template <class Real>
-void MemoryScanForwardReference(const MemoryScanForwardArgs<Real>& args);
-template <class Real>
-void MemoryScanBackwardReference(const MemoryScanBackwardArgs<Real>& args);
+Status MemoryStep(const MemoryStepArgs& args, int64_t begin, int64_t end);
 
 }  // namespace tensorcache

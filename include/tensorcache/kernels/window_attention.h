@@ -19,7 +19,7 @@
 #include <limits>
 #include <optional>
 
-#include "kernels/rows.h"
+#include "tensorcache/kernels/rows.h"
 #include "tensorcache/status.h"
 
 namespace tensorcache {
@@ -124,15 +124,5 @@ Status WindowAttentionStep(const WindowAttentionStepArgs<float>& args, int64_t b
 // As exact as the float step on the widened ring: bf16 widens without rounding.
 Status WindowAttentionStep(const WindowAttentionStepArgs<float, uint16_t>& args, int64_t begin_item, int64_t end_item,
                            float* scratch);
-
-// The specification: the formulas above in plain loops and double precision.
-template <class Real>
-Status WindowAttentionForwardReference(const WindowAttentionArgs<Real>& args, int64_t begin_item, int64_t end_item);
-template <class Real>
-Status WindowAttentionBackwardReference(const WindowAttentionArgs<Real>& args, const WindowAttentionGrads<Real>& grads,
-                                        int64_t begin_item, int64_t end_item);
-template <class Real, class Stored>
-Status WindowAttentionStepReference(const WindowAttentionStepArgs<Real, Stored>& args, int64_t begin_item,
-                                    int64_t end_item);
 
 }  // namespace tensorcache

@@ -13,8 +13,8 @@
 #include <cstdint>
 #include <span>
 
-#include "kernels/rows.h"
 #include "tensorcache/choices.h"
+#include "tensorcache/kernels/rows.h"
 #include "tensorcache/status.h"
 
 namespace tensorcache {
@@ -64,10 +64,5 @@ struct RopeArgs {
 };
 
 void ApplyRope(const RopeArgs& args);
-
-// The specification: angles, cosines and sines in long double, the rotation in double.
-void FillRopeTableReference(int64_t rotary_dims, double base, std::span<const int64_t> positions, float* cos,
-                            float* sin, const RopeScaling& scaling = {});
-void ApplyRopeReference(const RopeArgs& args);
 
 }  // namespace tensorcache

@@ -1,4 +1,4 @@
-// Normalisation of rows and softmax. Strides count elements; rows are contiguous inside.
+// Normalisation of rows. Strides count elements; rows are contiguous inside.
 //
 //   LayerNorm:  h = (x - mean x) r,  r = 1 / sqrt(var x + eps),      y = h weight + bias
 //   RMSNorm:    h = x r,             r = 1 / sqrt(mean x^2 + eps),   y = h weight
@@ -49,24 +49,5 @@ void LayerNorm(const NormArgs& args);
 void RmsNorm(const NormArgs& args);
 void LayerNormBackward(const NormBackwardArgs& args);
 void RmsNormBackward(const NormBackwardArgs& args);
-
-// In place: x[r, i] = exp(x[r, i]) / sum_{j < lengths[r]} exp(x[r, j]) for i < lengths[r], and 0 for i >= lengths[r].
-// -inf gives 0. Entries of +inf share the row equally and leave 0 to the others, the limit of growing logits. A row
-// without any entry above -inf (or of length 0) becomes 0. NaN among finite entries makes its row NaN.
-struct SoftmaxArgs {
-  int64_t rows = 0;
-  int64_t width = 0;
-  float* x = nullptr;  // [rows, width]
-  int64_t x_stride = 0;
-  const int64_t* lengths = nullptr;  // [rows], 0 <= length <= width; null: width
-};
-void Softmax(const SoftmaxArgs& args);
-
-// The specification: plain loops in double.
-void LayerNormReference(const NormArgs& args);
-void RmsNormReference(const NormArgs& args);
-void LayerNormBackwardReference(const NormBackwardArgs& args);
-void RmsNormBackwardReference(const NormBackwardArgs& args);
-void SoftmaxReference(const SoftmaxArgs& args);
 
 }  // namespace tensorcache
