@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -52,14 +53,13 @@ struct TwoLevelCacheConfig {
   RingType ring = RingType::kFp32;
 };
 
-// What a layer with a memory has learned about it (method tensor_cache). Vectors that are empty stand for the initial values of
-// the config's tensor_cache.
-struct MemoryParameters {
-  std::vector<float> lambda_logit;  // (G, timescales): lambda = sigmoid(.)
-  std::vector<float> eta_logit;     // (G, timescales)
-  std::vector<float> slot_keys;     // (G, slots, D); required if slots > 1
-  std::vector<float> alpha;         // (1), two timescales: the slow memory counts sigmoid(alpha)
-};
+// What a layer has learned for its cache method, by the names of the checkpoint: "lambda_logit" for
+// model.layers.0.self_attn.tensor_cache.lambda_logit. What is missing stands for the initial values of the config. Method
+// tensor_cache (G key/value heads, one or two timescales):
+//   lambda_logit, eta_logit  (G, timescales): lambda = sigmoid(.)
+//   slot_keys                (G, slots, D); required if there are several slots
+//   alpha                    (1), two timescales: the slow memory counts sigmoid(alpha)
+using MemoryParameters = std::map<std::string, std::vector<float>, std::less<>>;
 
 // One block of one layer. A token's heads lie one after the other; strides count floats from token to token, 0: dense.
 struct CacheBlock {
@@ -77,7 +77,7 @@ struct CacheBlock {
 };
 
 // Bytes of state, all layers.
-struct CacheMemory {
+struct StateBytes {
   int64_t window = 0;  // keys and values of the window (method full: of every token)
   int64_t sinks = 0;
   int64_t memory = 0;  // L2: matrices and normalisers
@@ -106,6 +106,7 @@ class CacheWorkspace {
   std::unique_ptr<Impl> impl_;
 };
 
+// A cache that was moved from is empty: its calls return kInvalidArgument, 0 or false.
 class TwoLevelCache {
  public:
   // `memories` has one entry a layer, or none: initial values everywhere.
@@ -115,11 +116,13 @@ class TwoLevelCache {
   TwoLevelCache& operator=(TwoLevelCache&&) noexcept;
 
   // The next `block.tokens` tokens of layer `layer`. Layers count their tokens separately: each must see all of them, in any
-  // order of layers. kDiverged if the memory leaves the finite numbers (a delta rule can): the cache is of no use then
-  // until it is cleared or loaded.
+  // order of layers. kDiverged if what is read of the memory leaves the finite numbers (a delta rule can), kIoError if there is
+  // not enough memory: some heads may have moved on then, so the cache refuses to go on until it is cleared or loaded. Any
+  // other error leaves it as it was.
   Status Advance(int64_t layer, const CacheBlock& block, CacheWorkspace& workspace);
 
-  // The same for many different caches at once, which share the workspace's threads. The caches may differ in everything.
+  // The same for many different caches at once, which share the workspace's threads. The caches may differ in everything. After
+  // kDiverged or kIoError none of them goes on.
   struct Step {
     TwoLevelCache* cache = nullptr;
     CacheBlock block;
@@ -127,23 +130,26 @@ class TwoLevelCache {
   static Status AdvanceAll(int64_t layer, std::span<const Step> steps, CacheWorkspace& workspace);
 
   const TwoLevelCacheConfig& config() const;
+  // Whether layer `layer` has a second level; false for layers that are not there.
   bool HasMemory(int64_t layer) const;
-  // Tokens that layer `layer` has seen.
+  // Tokens that layer `layer` has seen; 0 for layers that are not there.
   int64_t position(int64_t layer = 0) const;
-  CacheMemory memory() const;
+  StateBytes state_bytes() const;
 
   // Back to the start of a sequence.
   void Clear();
   // An independent copy. Costs next to nothing until one of the two goes on: then that one copies its layers.
-  TwoLevelCache Fork() const;
+  Result<TwoLevelCache> Fork() const;
 
-  // To and from a checksummed file, always of the same size (but for method full). Loading refuses, with the reason, files that
-  // are damaged, of another version, or of a cache with another config, and leaves the cache as it was.
-  Status Save(const std::string& path) const;
+  // To and from a checksummed file, always of the same size (but for method full). Layers must have seen the same tokens.
+  // Loading refuses, with the reason, files that are damaged, of another version, or of a cache with another config, and leaves
+  // the cache as it was. Without `durable`
+  // saving does not wait for the disk: a crash of the machine may then cost the file.
+  Status Save(const std::string& path, bool durable = true) const;
   Status Load(const std::string& path);
 
   // A of one memory, for those who want to look: matrix `slot` of timescale `timescale` of head `head`, (D, Dv) row by row.
-  // Empty if the layer has no memory. Valid until the next call.
+  // Empty if there is no such memory. Valid until the next call.
   std::span<const float> MemoryOf(int64_t layer, int64_t head, int64_t timescale = 0, int64_t slot = 0) const;
 
   struct Impl;
@@ -151,6 +157,9 @@ class TwoLevelCache {
  private:
   friend class Session;
   explicit TwoLevelCache(std::unique_ptr<Impl> impl);
+  static Status CheckSteps(int64_t layer, std::span<const Step> steps);
+  bool HasLayer(int64_t layer) const;
+
   std::unique_ptr<Impl> impl_;
 };
 

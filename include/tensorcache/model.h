@@ -65,6 +65,9 @@ class Model {
 
  private:
   explicit Model(std::unique_ptr<Impl> impl);
+  static Result<std::shared_ptr<const Model>> LoadUnguarded(const std::string& folder, const ModelOptions& options);
+  static Result<std::shared_ptr<const Model>> RandomUnguarded(const ModelConfig& config, const ModelOptions& options,
+                                                              uint64_t seed);
   std::unique_ptr<Impl> impl_;
 };
 

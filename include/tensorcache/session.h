@@ -8,10 +8,12 @@
 // Unless the cache's method is full, a session has the same size after any number of tokens, and so has its file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tensorcache/cache.h"
 #include "tensorcache/model.h"
@@ -19,12 +21,19 @@
 
 namespace tensorcache {
 
+namespace runtime {
+class ForwardPass;
+class StateReader;
+class StateWriter;
+}  // namespace runtime
+
 struct SessionOptions {
   // NTK-aware scaling of the rotary embedding, for a text this many times the length the model was trained on; 0: the model's
   // own (rope_ntk_factor of its config).
   double rope_ntk_factor = 0;
 };
 
+// A session that was moved from is empty: calls that can fail do, and there is no model() or cache() to ask for.
 // Different sessions may be used by different threads at the same time, a single one by one thread at a time. After kDiverged
 // (numbers left the finite range) a session refuses to go on until it is cleared.
 class Session {
@@ -44,13 +53,17 @@ class Session {
   // One token for each of many different sessions of one model: weights are read once for all. The logits of a session do not
   // depend on its company.
   static Status DecodeBatch(std::span<Session* const> sessions, std::span<const int32_t> tokens);
+  // The logits of many different sessions of one model, (sessions, vocab_size), each as logits() gives them: the output matrix is
+  // read once for all.
+  static Status BatchLogits(std::span<const Session* const> sessions, std::span<float> logits);
   // Prefill that also tells, for each token, the negative log of the probability the model gave it (natural log). The first
   // token of a text was not predicted: NaN.
   Status Score(std::span<const int32_t> tokens, std::span<float> nll);
   // Prefill that also writes the logits after each token: (tokens, vocab_size).
   Status PrefillLogits(std::span<const int32_t> tokens, std::span<float> logits);
 
-  // After the last token; empty at the start. Valid until the next call.
+  // After the last token; empty at the start, and if there is no memory for them. Made when first asked for, and valid until the
+  // session goes on. A session that nobody asks keeps a vector of the model's width instead, which a vocabulary exceeds.
   std::span<const float> logits() const;
   // The last tokens, oldest first, at most kRecentTokens.
   std::span<const int32_t> recent() const;
@@ -61,22 +74,36 @@ class Session {
   const Model& model() const;
   const TwoLevelCache& cache() const;
   // Bytes of the cache.
-  CacheMemory memory() const;
+  StateBytes state_bytes() const;
 
   // Back to the start of a text.
   void Clear();
   // An independent copy; cheap (see TwoLevelCache::Fork).
-  Session Fork() const;
+  Result<Session> Fork() const;
 
   // To and from a checksummed file. A restored session goes on bit for bit like the saved one, given the same options.
-  // Refuses, with the reason, files that are damaged, of another version, another model or another cache.
-  Status Save(const std::string& path) const;
+  // Refuses, with the reason, files that are damaged, of another version, another model or another cache. Without `durable`,
+  // saving does not wait for the disk, which takes most of its time: the file is whole after a crash of the program, but one of the
+  // machine may cost it.
+  Status Save(const std::string& path, bool durable = true) const;
   static Result<Session> Restore(std::shared_ptr<const Model> model, const std::string& path,
                                  const SessionOptions& options = {});
+  // The same bytes in memory, to be kept or sent anywhere.
+  Result<std::vector<std::byte>> Serialize() const;
+  static Result<Session> Deserialize(std::shared_ptr<const Model> model, std::span<const std::byte> bytes,
+                                     const SessionOptions& options = {});
 
  private:
   struct Impl;
   explicit Session(std::unique_ptr<Impl> impl);
+  static Status CheckBatch(std::span<const Session* const> sessions, const Model** model);
+  static Status DecodeFew(std::span<Session* const> sessions, std::span<const int32_t> tokens,
+                          runtime::ForwardPass& pass);
+  Status Put(runtime::StateWriter& writer) const;
+  Status Get(runtime::StateReader& reader);
+  template <class Open>
+  static Result<Session> Read(std::shared_ptr<const Model> model, const SessionOptions& options, const Open& open);
+
   std::unique_ptr<Impl> impl_;
 };
 

@@ -19,7 +19,8 @@ struct EncodeOptions {
   bool special_tokens = false;
 };
 
-// Immutable and thread-safe.
+// Immutable and thread-safe. What has no room in memory is kIoError; after any error, what was to be appended to is as it
+// was before.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -28,21 +29,16 @@ class Tokenizer {
   virtual std::string kind() const { return "tokenizer"; }
   virtual int64_t vocab_size() const = 0;
   // Appends the tokens of `text`. Fails on text the tokenizer cannot represent. Never adds a begin or end token.
-  virtual Status Encode(std::string_view text, std::vector<int32_t>* tokens) const = 0;
+  Status Encode(std::string_view text, std::vector<int32_t>* tokens) const { return EncodeWith({}, text, tokens); }
   // The same, with options; a tokenizer without special tokens ignores them.
-  virtual Status EncodeWith(const EncodeOptions& /*options*/, std::string_view text,
-                            std::vector<int32_t>* tokens) const {
-    return Encode(text, tokens);
-  }
+  Status EncodeWith(const EncodeOptions& options, std::string_view text, std::vector<int32_t>* tokens) const;
   // Appends the bytes of `tokens`; numbers outside the vocabulary are an error. Special tokens give their text. Undoes
   // Encode: the space that SentencePiece tokenizers put before the first word, and before the first word after a special
   // token, is dropped again. So these must be the tokens of a text from its start; for others there is DecodeAfter.
-  virtual Status Decode(std::span<const int32_t> tokens, std::string* text) const = 0;
+  Status Decode(std::span<const int32_t> tokens, std::string* text) const { return DecodeAfter(-1, tokens, text); }
   // The same for tokens that go on after the token `previous`, or begin a text if it is -1. What it gives for the parts of
   // a sequence, each after the last token of the part before, is what Decode gives for the whole.
-  virtual Status DecodeAfter(int32_t /*previous*/, std::span<const int32_t> tokens, std::string* text) const {
-    return Decode(tokens, text);
-  }
+  Status DecodeAfter(int32_t previous, std::span<const int32_t> tokens, std::string* text) const;
   // The token that ends a document, or -1.
   virtual int32_t end_of_text() const { return -1; }
   // The token that some models want before a document, or -1.
@@ -52,9 +48,15 @@ class Tokenizer {
   // Whether `token` is a control token, which is not shown to readers.
   virtual bool IsSpecial(int32_t /*token*/) const { return false; }
   // Writes the file or files that LoadTokenizer reads again into `folder`, which must exist.
-  virtual Status Save(const std::string& folder) const = 0;
+  Status Save(const std::string& folder) const;
   // Of everything that decides how text is encoded; the same for equal tokenizers on any machine.
   virtual uint64_t fingerprint() const = 0;
+
+ private:
+  // EncodeWith, DecodeAfter and Save, which may throw, and may leave anything behind what was there after an error.
+  virtual Status DoEncode(const EncodeOptions& options, std::string_view text, std::vector<int32_t>* tokens) const = 0;
+  virtual Status DoDecode(int32_t previous, std::span<const int32_t> tokens, std::string* text) const = 0;
+  virtual Status DoSave(const std::string& folder) const = 0;
 };
 
 // `path_or_name` is "bytes", or a folder with tokenizer.json, tokenizer.model, encoder.json and vocab.bpe, vocab.json and
@@ -85,14 +87,15 @@ class StreamDecoder {
   explicit StreamDecoder(std::shared_ptr<const Tokenizer> tokenizer, int32_t previous = -1)
       : tokenizer_(std::move(tokenizer)), previous_(previous) {}
 
-  // Appends to *text the characters that `token` completes. After an error (a number outside the vocabulary) nothing has
-  // changed.
+  // Appends to *text the characters that `token` completes. After an error (a number outside the vocabulary, no memory)
+  // nothing has changed.
   Status Push(int32_t token, std::string* text);
   // The end of the stream: an unfinished character comes out as U+FFFD. The decoder can be used again, for a new text.
-  void Finish(std::string* text);
+  // Fails only where there is no memory, and has changed nothing then.
+  Status Finish(std::string* text);
 
  private:
-  void Flush(bool is_end, std::string* text);
+  Status Flush(bool is_end, std::string* text);
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   int32_t previous_;

@@ -3,21 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <mutex>
-#include <new>
 
-#include "core/config.h"
+#include "core/no_throw.h"
 #include "runtime/cache_head.h"
 #include "runtime/cache_impl.h"
 
 namespace tensorcache {
 
-using runtime::Arena;
+using methods::RopeRows;
 using runtime::CacheSpec;
-using runtime::HeadBlock;
+using runtime::HeadWork;
+using runtime::kMostTokens;
 using runtime::LayerArrays;
-using runtime::RopeRows;
+using runtime::NoCache;
 using runtime::SharedArrays;
 
 namespace {
@@ -34,49 +33,39 @@ struct Table {
 // it stood and be taken for it.
 struct StepTables {
   std::shared_ptr<const CacheSpec> spec;
-  Table block, sink_query, past;
+  Table block, extra;
 };
 
 void Fill(const CacheSpec& spec, bool same_spec, std::vector<int64_t> positions, Table& table) {
   if (same_spec && positions == table.positions) return;
   const size_t size = positions.size() * static_cast<size_t>(spec.D() / 2);
+  table.positions.clear();
   table.cos.resize(size);
   table.sin.resize(size);
   FillRopeTable(spec.frequencies, positions, table.cos.data(), table.sin.data());
   table.positions = std::move(positions);
 }
 
-std::vector<int64_t> Consecutive(int64_t first, int64_t count) {
-  std::vector<int64_t> positions(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) positions[static_cast<size_t>(i)] = first + i;
-  return positions;
-}
-
-// The tables that a block at `position` needs.
-void FillTables(const std::shared_ptr<const CacheSpec>& shared, int64_t position, int64_t tokens, StepTables& tables) {
-  const CacheSpec& spec = *shared;
-  if (!spec.config.rope.enabled) return;
-  const bool same = tables.spec == shared;
-  const CacheConfig& cache = spec.config.cache;
-  Fill(spec, same, Consecutive(position, tokens), tables.block);
-  if (spec.Sinks() > 0) {
-    // The last index of a full cache: S sinks and W recent tokens. Until the cache is full, index and position agree.
-    std::vector<int64_t> positions = Consecutive(position, tokens);
-    for (int64_t& p : positions) p = std::min(p, cache.sinks + cache.window - 1);
-    Fill(spec, same, std::move(positions), tables.sink_query);
-  }
-  if (cache.method == CacheMethod::kTensorCache && !cache.tensor_cache.memory_rope) {
-    const int64_t past = std::min(position, cache.window);
-    Fill(spec, same, Consecutive(position - past, tokens == 1 ? std::min<int64_t>(past, 1) : past), tables.past);
-  }
-  tables.spec = shared;
+// The tables that a block of layer `layer` at `position` needs.
+void FillTables(const std::shared_ptr<const CacheSpec>& spec, int64_t layer, int64_t position, int64_t tokens,
+                StepTables& tables) {
+  if (!spec->config.rope.enabled) return;
+  const bool same = tables.spec == spec;
+  tables.spec = nullptr;  // until all are made
+  std::vector<int64_t> positions(static_cast<size_t>(tokens));
+  for (int64_t i = 0; i < tokens; ++i) positions[static_cast<size_t>(i)] = position + i;
+  Fill(*spec, same, std::move(positions), tables.block);
+  Fill(*spec, same, spec->At(layer).method->ExtraRope(position, tokens), tables.extra);
+  tables.spec = spec;
 }
 
 Status CheckBlock(const CacheSpec& spec, int64_t layer, const CacheBlock& block) {
   if (layer < 0 || layer >= spec.config.layers) {
     return InvalidArgument(fmt::format("layer {} of a cache with {} layers", layer, spec.config.layers));
   }
-  if (block.tokens < 1) return InvalidArgument(fmt::format("a block of {} tokens", block.tokens));
+  if (block.tokens < 1 || block.tokens > kMostTokens) {
+    return InvalidArgument(fmt::format("a block of {} tokens", block.tokens));
+  }
   if (block.q == nullptr || block.k == nullptr || block.v == nullptr)
     return InvalidArgument("a block needs q, k and v");
   const auto too_narrow = [](int64_t stride, int64_t width) { return stride != 0 && stride < width; };
@@ -101,7 +90,7 @@ CacheBlock WithStrides(const CacheSpec& spec, CacheBlock block) {
 // Arrays that only this cache uses, with room for `tokens` more.
 LayerArrays& WritableArrays(const CacheSpec& spec, int64_t tokens, TwoLevelCache::Impl::Layer& layer) {
   int64_t capacity = layer.arrays->capacity;
-  if (spec.IsFull()) {
+  if (spec.keeps_everything) {
     while (capacity < layer.position + tokens) capacity *= 2;
   }
   if (capacity > layer.arrays->capacity || !layer.arrays.IsSole()) {
@@ -117,32 +106,33 @@ class Items {
   void Add(TwoLevelCache::Impl& cache, int64_t layer, const CacheBlock& block, StepTables& tables) {
     const CacheSpec& spec = *cache.spec;
     TwoLevelCache::Impl::Layer& state = cache.layers[static_cast<size_t>(layer)];
-    FillTables(cache.spec, state.position, block.tokens, tables);
+    FillTables(cache.spec, layer, state.position, block.tokens, tables);
     const bool rotates = spec.config.rope.enabled;
     steps_.push_back({.spec = spec,
-                      .memory = spec.memories[static_cast<size_t>(layer)],
+                      .method = *spec.At(layer).method,
                       .arrays = WritableArrays(spec, block.tokens, state),
                       .block = WithStrides(spec, block),
                       .head = 0,
                       .position = state.position,
                       .rope = rotates ? tables.block.Rows() : RopeRows(),
-                      .sink_query = rotates ? tables.sink_query.Rows() : RopeRows(),
-                      .past = rotates ? tables.past.Rows() : RopeRows()});
+                      .extra_rope = rotates ? tables.extra.Rows() : RopeRows()});
     first_.push_back(first_.back() + spec.G());
   }
 
   // The first error by number of the item, whatever the threads did.
   Status Run(const Executor& executor, std::vector<Arena>& arenas) const {
     std::mutex mutex;
-    std::map<int64_t, Status> errors;
+    int64_t first_failed = first_.back();
+    Status failure;
     const auto body = [&](int64_t begin, int64_t end, int worker) {
       Arena& arena = arenas[static_cast<size_t>(worker)];
       for (int64_t item = begin; item < end; ++item) {
-        arena.Reset();
-        if (Status status = AdvanceHead(HeadOf(item), arena); !status.ok()) {
-          const std::lock_guard lock(mutex);
-          errors.emplace(item, std::move(status));
-        }
+        Status status = Advance(item, arena);
+        if (status.ok()) continue;
+        const std::lock_guard lock(mutex);
+        if (item >= first_failed) continue;
+        first_failed = item;
+        failure = std::move(status);
       }
     };
     if (executor.run) {
@@ -150,24 +140,24 @@ class Items {
     } else {
       body(0, first_.back(), 0);
     }
-    return errors.empty() ? OkStatus() : errors.begin()->second;
+    return failure;
   }
 
  private:
-  HeadBlock HeadOf(int64_t item) const {
+  // On some thread, from which nothing may be thrown.
+  Status Advance(int64_t item, Arena& arena) const {
     const auto step = static_cast<size_t>(std::upper_bound(first_.begin(), first_.end(), item) - first_.begin() - 1);
-    HeadBlock head = steps_[step];
+    HeadWork head = steps_[step];
     head.head = item - first_[step];
-    return head;
+    return NoThrow("read a block of tokens", [&] {
+      arena.Reset();
+      return AdvanceHead(head, arena);
+    });
   }
 
-  std::vector<HeadBlock> steps_;      // head 0 of each
+  std::vector<HeadWork> steps_;       // head 0 of each
   std::vector<int64_t> first_ = {0};  // item of each step, and of none
 };
-
-Status OutOfMemory(const char* what) {
-  return IoError(fmt::format("not enough memory for {}; take a smaller window or fewer sequences", what));
-}
 
 }  // namespace
 
@@ -199,17 +189,16 @@ TwoLevelCache::TwoLevelCache(TwoLevelCache&&) noexcept = default;
 TwoLevelCache& TwoLevelCache::operator=(TwoLevelCache&&) noexcept = default;
 
 Result<TwoLevelCache> TwoLevelCache::Create(const TwoLevelCacheConfig& config, std::vector<MemoryParameters> memories) {
-  TC_ASSIGN_OR_RETURN(CacheSpec spec, runtime::MakeCacheSpec(config, std::move(memories)));
-  auto impl = std::make_unique<Impl>();
-  impl->spec = std::make_shared<const CacheSpec>(std::move(spec));
-  try {
+  return NoThrow("make a cache", [&]() -> Result<TwoLevelCache> {
+    TC_ASSIGN_OR_RETURN(CacheSpec spec, runtime::MakeCacheSpec(config, std::move(memories)));
+    auto impl = std::make_unique<Impl>();
+    impl->spec = std::make_shared<const CacheSpec>(std::move(spec));
     for (int64_t i = 0; i < config.layers; ++i) {
-      impl->layers.push_back({.arrays = SharedArrays(LayerArrays(*impl->spec, i))});
+      impl->empty.push_back({.arrays = SharedArrays(LayerArrays(*impl->spec, i))});
     }
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory("the cache");
-  }
-  return TwoLevelCache(std::move(impl));
+    impl->layers = impl->empty;
+    return TwoLevelCache(std::move(impl));
+  });
 }
 
 Status TwoLevelCache::Advance(int64_t layer, const CacheBlock& block, CacheWorkspace& workspace) {
@@ -217,139 +206,104 @@ Status TwoLevelCache::Advance(int64_t layer, const CacheBlock& block, CacheWorks
   return AdvanceAll(layer, std::span(&step, 1), workspace);
 }
 
+Status TwoLevelCache::CheckSteps(int64_t layer, std::span<const Step> steps) {
+  std::vector<const TwoLevelCache*> caches;
+  for (const Step& step : steps) {
+    if (step.cache == nullptr || step.cache->impl_ == nullptr) return NoCache();
+    const Impl& cache = *step.cache->impl_;
+    TC_RETURN_IF_ERROR(CheckBlock(*cache.spec, layer, step.block));
+    TC_RETURN_IF_ERROR(cache.CheckUsable());
+    if (cache.layers[static_cast<size_t>(layer)].position > kMostTokens - step.block.tokens) {
+      return Unsupported("a text of more than 2^62 tokens");
+    }
+    caches.push_back(step.cache);
+  }
+  if (caches.size() > 1) std::sort(caches.begin(), caches.end());
+  if (std::adjacent_find(caches.begin(), caches.end()) != caches.end()) {
+    return InvalidArgument("a cache is twice among those to advance");
+  }
+  return OkStatus();
+}
+
 Status TwoLevelCache::AdvanceAll(int64_t layer, std::span<const Step> steps, CacheWorkspace& workspace) {
-  for (const Step& step : steps) TC_RETURN_IF_ERROR(CheckBlock(*step.cache->impl_->spec, layer, step.block));
-  Items items;
-  try {
+  if (workspace.impl_ == nullptr) return InvalidArgument("a workspace that was moved from");
+  return NoThrow("read more tokens (method full keeps all of them)", [&]() -> Status {
+    TC_RETURN_IF_ERROR(CheckSteps(layer, steps));
+    Items items;
     for (size_t i = 0; i < steps.size(); ++i) {
       items.Add(*steps[i].cache->impl_, layer, steps[i].block, workspace.impl_->Tables(i));
     }
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory("a longer text (method full keeps all of it)");
-  }
-  const Status status = items.Run(workspace.impl_->executor, workspace.impl_->arenas);
-  for (const Step& step : steps) step.cache->impl_->layers[static_cast<size_t>(layer)].position += step.block.tokens;
-  if (status.ok()) return status;
-  return {status.code(), fmt::format("layer {}: {}", layer, status.message())};
+    const Status status = items.Run(workspace.impl_->executor, workspace.impl_->arenas);
+    for (const Step& step : steps) {
+      Impl& cache = *step.cache->impl_;
+      if (status.ok()) {
+        cache.layers[static_cast<size_t>(layer)].position += step.block.tokens;
+      } else {
+        cache.failed = status.code();
+      }
+    }
+    if (status.ok()) return status;
+    return {status.code(), fmt::format("layer {}: {}", layer, status.message())};
+  });
 }
 
-const TwoLevelCacheConfig& TwoLevelCache::config() const { return impl_->spec->config; }
-bool TwoLevelCache::HasMemory(int64_t layer) const { return impl_->spec->HasMemory(layer); }
-int64_t TwoLevelCache::position(int64_t layer) const { return impl_->layers[static_cast<size_t>(layer)].position; }
+const TwoLevelCacheConfig& TwoLevelCache::config() const {
+  static const TwoLevelCacheConfig none;
+  return impl_ == nullptr ? none : impl_->spec->config;
+}
 
-CacheMemory TwoLevelCache::memory() const {
-  CacheMemory bytes;
+bool TwoLevelCache::HasMemory(int64_t layer) const {
+  return HasLayer(layer) && impl_->spec->At(layer).method->has_memory();
+}
+
+int64_t TwoLevelCache::position(int64_t layer) const {
+  return HasLayer(layer) ? impl_->layers[static_cast<size_t>(layer)].position : 0;
+}
+
+bool TwoLevelCache::HasLayer(int64_t layer) const {
+  return impl_ != nullptr && layer >= 0 && layer < impl_->spec->config.layers;
+}
+
+StateBytes TwoLevelCache::state_bytes() const {
+  StateBytes bytes;
+  if (impl_ == nullptr) return bytes;
   const CacheSpec& spec = *impl_->spec;
-  for (const Impl::Layer& layer : impl_->layers) {
-    const LayerArrays& arrays = *layer.arrays;
-    const int64_t tokens = spec.IsFull() ? layer.position : arrays.capacity;
+  for (size_t i = 0; i < impl_->layers.size(); ++i) {
+    const LayerArrays& arrays = *impl_->layers[i].arrays;
+    const int64_t tokens = spec.keeps_everything ? impl_->layers[i].position : arrays.capacity;
     bytes.window += 2 * spec.G() * tokens * spec.D() * spec.RingBytes();
-    bytes.sinks += arrays.sink_k.bytes() + arrays.sink_v.bytes();
-    bytes.memory += arrays.memory.bytes() + arrays.normalizer.bytes();
+    for (size_t a = 0; a < arrays.of_method.size(); ++a) {
+      const bool sinks = spec.layers[i].arrays[a].kind == methods::StateArray::Kind::kSinks;
+      (sinks ? bytes.sinks : bytes.memory) += arrays.of_method[a].bytes();
+    }
   }
   return bytes;
 }
 
 void TwoLevelCache::Clear() {
-  for (size_t i = 0; i < impl_->layers.size(); ++i) {
-    impl_->layers[i] = {.arrays = SharedArrays(LayerArrays(*impl_->spec, static_cast<int64_t>(i)))};
-  }
+  if (impl_ == nullptr) return;
+  impl_->layers = impl_->empty;  // as many: nothing is allocated
+  impl_->failed = StatusCode::kOk;
 }
 
-TwoLevelCache TwoLevelCache::Fork() const { return TwoLevelCache(std::make_unique<Impl>(*impl_)); }
-
-Status TwoLevelCache::Save(const std::string& path) const {
-  TC_ASSIGN_OR_RETURN(runtime::StateWriter writer,
-                      runtime::StateWriter::Create(
-                          path, {.kind = runtime::StateKind::kCache, .config = impl_->Fingerprint(), .model = 0}));
-  impl_->Put(writer);
-  return writer.Commit();
-}
-
-Status TwoLevelCache::Load(const std::string& path) {
-  TC_ASSIGN_OR_RETURN(runtime::StateReader reader,
-                      runtime::StateReader::Open(
-                          path, {.kind = runtime::StateKind::kCache, .config = impl_->Fingerprint(), .model = 0}));
-  TC_RETURN_IF_ERROR(impl_->Get(reader));
-  return reader.ExpectEnd();
+Result<TwoLevelCache> TwoLevelCache::Fork() const {
+  if (impl_ == nullptr) return NoCache();
+  return NoThrow("fork a cache",
+                 [&]() -> Result<TwoLevelCache> { return TwoLevelCache(std::make_unique<Impl>(*impl_)); });
 }
 
 std::span<const float> TwoLevelCache::MemoryOf(int64_t layer, int64_t head, int64_t timescale, int64_t slot) const {
-  const CacheSpec& spec = *impl_->spec;
-  if (layer < 0 || layer >= spec.config.layers || !spec.HasMemory(layer)) return {};
-  const int64_t z = timescale * spec.Slots() + slot, size = spec.D() * spec.Dv();
-  if (head < 0 || head >= spec.G() || z < 0 || z >= spec.Memories()) return {};
-  const LayerArrays& arrays = *impl_->layers[static_cast<size_t>(layer)].arrays;
-  return {arrays.memory.As<float>() + (head * spec.Memories() + z) * size, static_cast<size_t>(size)};
-}
-
-// ----- saving ------------------------------------------------------------------------------------------------------------
-
-uint64_t TwoLevelCache::Impl::Fingerprint() const {
-  TwoLevelCacheConfig config = spec->config;
-  const std::string text = fmt::format("{} {} {} {} {} {} {} {} {} {} {}", config.layers, config.query_heads,
-                                       config.kv_heads, config.head_dim, config.rope.enabled, config.rope.theta,
-                                       config.rope.ntk_factor, ToJson(config.rope.scaling).dump(),
-                                       NameOf(config.rope.pairing), NameOf(config.ring), ToJson(config.cache).dump());
-  Crc64 crc;
-  crc.Add(std::as_bytes(std::span(text)));
-  return crc.value();
-}
-
-namespace {
-
-// The arrays of a layer in the order of the file; `k` and `v` are stored up to `rows` tokens a head.
-template <class F>
-void ForEachSpan(const CacheSpec& spec, const LayerArrays& arrays, int64_t rows, F f) {
-  const int64_t row = spec.D() * spec.RingBytes();
-  for (const runtime::Buffer* ring : {&arrays.k, &arrays.v}) {
-    for (int64_t g = 0; g < spec.G(); ++g) {
-      f(std::span(ring->data() + g * arrays.capacity * row, static_cast<size_t>(rows * row)));
-    }
+  if (!HasLayer(layer) || head < 0 || head >= impl_->spec->G()) return {};
+  const std::vector<methods::StateArray>& arrays = impl_->spec->At(layer).arrays;
+  for (size_t i = 0; i < arrays.size(); ++i) {
+    const std::vector<int64_t>& shape = arrays[i].shape;
+    if (arrays[i].kind != methods::StateArray::Kind::kMemory || shape.size() != 4) continue;
+    if (timescale < 0 || timescale >= shape[0] || slot < 0 || slot >= shape[1]) return {};
+    const int64_t size = shape[2] * shape[3];
+    const float* first = impl_->layers[static_cast<size_t>(layer)].arrays->of_method[i].As<float>();
+    return {first + head * arrays[i].size() + (timescale * shape[1] + slot) * size, static_cast<size_t>(size)};
   }
-  for (const runtime::Buffer* buffer : {&arrays.sink_k, &arrays.sink_v, &arrays.memory, &arrays.normalizer}) {
-    f(std::span(buffer->data(), static_cast<size_t>(buffer->bytes())));
-  }
-}
-
-}  // namespace
-
-void TwoLevelCache::Impl::Put(runtime::StateWriter& writer) const {
-  for (const Layer& layer : layers) {
-    writer.Put(layer.position);
-    const int64_t rows = spec->IsFull() ? layer.position : layer.arrays->capacity;
-    ForEachSpan(*spec, *layer.arrays, rows, [&](std::span<const std::byte> bytes) { writer.Put(bytes); });
-  }
-}
-
-Status TwoLevelCache::Impl::Get(runtime::StateReader& reader) {
-  std::vector<Layer> loaded;
-  try {
-    for (size_t i = 0; i < layers.size(); ++i) {
-      int64_t position = 0;
-      TC_RETURN_IF_ERROR(reader.Get(&position));
-      LayerArrays arrays(*spec, static_cast<int64_t>(i));
-      const int64_t row_bytes = 2 * spec->G() * spec->D() * spec->RingBytes();
-      if (position < 0 || (spec->IsFull() && position > reader.left() / row_bytes)) {
-        return Corrupt(fmt::format("{}: says that it holds {} tokens", reader.path(), position));
-      }
-      int64_t rows = arrays.capacity;
-      if (spec->IsFull()) {
-        rows = position;
-        arrays = LayerArrays(arrays, *spec, 0, std::max(arrays.capacity, position));
-      }
-      Status status;
-      ForEachSpan(*spec, arrays, rows, [&](std::span<std::byte> bytes) {
-        if (status.ok()) status = reader.Get(bytes);
-      });
-      TC_RETURN_IF_ERROR(status);
-      loaded.push_back({.arrays = SharedArrays(std::move(arrays)), .position = position});
-    }
-  } catch (const std::bad_alloc&) {
-    return OutOfMemory("the saved state");
-  }
-  layers = std::move(loaded);
-  return OkStatus();
+  return {};
 }
 
 }  // namespace tensorcache

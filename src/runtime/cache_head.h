@@ -2,29 +2,23 @@
 // know of each other.
 #pragma once
 
+#include "methods/head.h"
 #include "runtime/cache_layout.h"
 
 namespace tensorcache::runtime {
 
-// Cosines and sines, rows of D / 2; null: nothing is rotated.
-struct RopeRows {
-  const float* cos = nullptr;
-  const float* sin = nullptr;
-};
-
-struct HeadBlock {
+struct HeadWork {
   const CacheSpec& spec;
-  const MemorySpec& memory;
+  const methods::Layer& method;
   LayerArrays& arrays;
-  CacheBlock block;     // with strides filled in
-  int64_t head;         // g
-  int64_t position;     // of the block's first token
-  RopeRows rope;        // for the block's tokens
-  RopeRows sink_query;  // streaming_llm: for the block's queries as the sinks see them
-  RopeRows past;        // memory_rope false: for the tokens of the window, oldest first
+  CacheBlock block;              // with strides filled in
+  int64_t head;                  // g
+  int64_t position;              // of the block's first token
+  methods::RopeRows rope;        // for the block's tokens
+  methods::RopeRows extra_rope;  // for what the method asked for
 };
 
-// Appends, attends, reads; the arrays move on.
-Status AdvanceHead(const HeadBlock& in, Arena& arena);
+// Appends, attends, reads; the arrays move on. Throws std::bad_alloc.
+Status AdvanceHead(const HeadWork& in, Arena& arena);
 
 }  // namespace tensorcache::runtime

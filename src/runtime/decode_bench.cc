@@ -4,8 +4,8 @@
 
 #include "bench/driver.h"
 #include "core/config.h"
-#include "core/flops.h"
 #include "core/rng.h"
+#include "methods/flops.h"
 #include "runtime/run_bench.h"
 #include "tensorcache/session.h"
 
@@ -21,8 +21,8 @@ using SharedModel = std::shared_ptr<const Model>;
 
 CacheConfig With(CacheConfig cache, CacheMethod method, WriteRule rule = WriteRule::kOuter) {
   cache.method = method;
-  cache.tensor_cache.rule = rule;
-  cache.tensor_cache.normalize_keys = rule == WriteRule::kDelta;  // random keys are too long for it
+  cache.tensor_cache.write.rule = rule;
+  cache.tensor_cache.address.normalize_keys = rule == WriteRule::kDelta;  // random keys are too long for it
   return cache;
 }
 
@@ -57,6 +57,8 @@ class Decoding {
   }
   void Step() {
     if (status_.ok()) status_ = session_.Decode(NextToken());
+    // A token is not decoded before somebody can choose the next one.
+    if (status_.ok() && session_.logits().empty()) status_ = IoError("not enough memory for the logits");
   }
   const Status& status() const { return status_; }
   const Session& session() const { return session_; }
@@ -74,7 +76,7 @@ class Decoding {
 };
 
 double BytesOf(const Session& session) {
-  return static_cast<double>(session.model().info().weight_bytes + session.memory().total());
+  return static_cast<double>(session.model().info().weight_bytes + session.state_bytes().total());
 }
 
 DecodeRow RowOf(const std::string& method, const Session& session, double seconds, double read_seconds, double read) {
@@ -155,18 +157,23 @@ Status BatchRow(const RunBenchOptions& options, WeightType weights, RingType rin
   TC_ASSIGN_OR_RETURN(Decoding first, Decoding::Start(model, kShallow, options));
   std::vector<Session> sessions;
   std::vector<Session*> batch;
-  for (int64_t i = 0; i < kBatch; ++i) sessions.push_back(first.session().Fork());
+  for (int64_t i = 0; i < kBatch; ++i) {
+    TC_ASSIGN_OR_RETURN(Session session, first.session().Fork());
+    sessions.push_back(std::move(session));
+  }
   for (Session& session : sessions) batch.push_back(&session);
+  std::vector<float> logits(static_cast<size_t>(kBatch * model->config().vocab_size));
   Rng rng(2);
   Status status;
   const auto step = [&] {
     std::vector<int32_t> tokens(static_cast<size_t>(kBatch));
     for (int32_t& t : tokens) t = static_cast<int32_t>(rng.Below(static_cast<uint64_t>(model->config().vocab_size)));
     if (status.ok()) status = Session::DecodeBatch(batch, tokens);
+    if (status.ok()) status = Session::BatchLogits(std::vector<const Session*>(batch.begin(), batch.end()), logits);
   };
   const int threads = model->threads();
   const auto weight_bytes = static_cast<double>(model->info().weight_bytes);
-  const auto state_bytes = static_cast<double>(kBatch * sessions[0].memory().total());
+  const auto state_bytes = static_cast<double>(kBatch * sessions[0].state_bytes().total());
   const double read = std::min(weight_bytes + state_bytes, 6e8);
   const std::vector<double> seconds =
       bench::Driver({}, options.seconds * 3)

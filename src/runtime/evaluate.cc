@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/rng.h"
+#include "methods/method.h"
 #include "tensorcache/session.h"
 
 namespace tensorcache {
@@ -169,7 +170,7 @@ int64_t EvaluationStart(uint64_t seed, int64_t number, int64_t context, int64_t 
 
 double RopeNtkFactorFor(const ModelConfig& config, int64_t context) {
   const bool rotary = config.position_embedding == PositionKind::kRope;
-  if (config.cache.method != CacheMethod::kFull || !rotary) return config.rope_ntk_factor;
+  if (!methods::MethodOf(config.cache).KeepsEverything() || !rotary) return config.rope_ntk_factor;
   const double times = static_cast<double>(context) / static_cast<double>(config.max_position_embeddings);
   return std::max(config.rope_ntk_factor, times);
 }
@@ -197,7 +198,7 @@ Result<std::vector<ContextScore>> Evaluate(const std::shared_ptr<const Model>& m
                       "occurs there",
                       options.starts, length));
     }
-    context.state_bytes = session.memory().total();
+    context.state_bytes = session.state_bytes().total();
     scores.push_back(std::move(context));
   }
   return scores;

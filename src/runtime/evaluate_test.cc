@@ -39,7 +39,7 @@ TEST(Evaluate, GivesTheMeansOfWhatASessionScores) {
   EXPECT_EQ(scores[1].bins, (std::vector<int64_t>{7}));
   for (const ContextScore& score : scores) {
     ASSERT_EQ(score.streams.size(), 3u);
-    EXPECT_EQ(score.state_bytes, Session::Create(model)->memory().total());
+    EXPECT_EQ(score.state_bytes, Session::Create(model)->state_bytes().total());
     for (const StreamScore& stream : score.streams) {
       Session session = Session::Create(model).value();
       std::vector<float> nll(static_cast<size_t>(score.context) + 1);

@@ -5,8 +5,7 @@
 
 #include "core/tensor_floats.h"
 #include "kernels/norm/activation.h"
-#include "kernels/norm/norm.h"
-#include "runtime/rows_math.h"
+#include "tensorcache/kernels/norm.h"
 
 namespace tensorcache::runtime {
 namespace {
@@ -148,22 +147,6 @@ void ForwardPass::ProjectHeads(const LayerWeights& layer, const float* normed, c
   });
 }
 
-// What is not folded into the out projection: gates per token, and Infini-attention's, which mixes instead of adding.
-void ForwardPass::ApplyGates(const LayerWeights& layer, const float* normed, float* attended, int64_t width) {
-  const int64_t E = config_.hidden_size, D = config_.HeadDim(), queries = layer.q.matrix.out();
-  for (int64_t t = 0; t < n_ && !layer.token_gate.empty(); ++t) {
-    const float gate = Sigmoid(Dot(normed + t * E, layer.token_gate.data(), E) + layer.token_gate_bias);
-    float* reads = attended + t * width + queries;
-    for (int64_t i = 0; i < queries; ++i) reads[i] *= gate;
-  }
-  for (int64_t t = 0; t < n_ && !layer.infini_gate.empty(); ++t) {
-    float* local = attended + t * width;
-    for (int64_t i = 0; i < queries; ++i) {
-      local[i] += layer.infini_gate[static_cast<size_t>(i / D)] * (local[queries + i] - local[i]);
-    }
-  }
-}
-
 Status ForwardPass::Attention(size_t index, std::span<const SequenceTokens> sequences) {
   const LayerWeights& layer = weights_.layers[index];
   const int64_t E = config_.hidden_size, queries = layer.q.matrix.out(), keys = layer.k.matrix.out();
@@ -176,7 +159,7 @@ Status ForwardPass::Attention(size_t index, std::span<const SequenceTokens> sequ
   ProjectHeads(layer, normed, heads);
 
   // Attention and reads side by side, as the out projection wants them.
-  const bool has_reads = config_.cache.method == CacheMethod::kInfini || layer.out.matrix.in() > queries;
+  const bool has_reads = layer.fusion->has_reads();
   const int64_t width = has_reads ? 2 * queries : queries;
   float* attended = workspace_.Get(Workspace::kAttended, n_, width);
   std::vector<TwoLevelCache::Step> steps;
@@ -195,7 +178,8 @@ Status ForwardPass::Attention(size_t index, std::span<const SequenceTokens> sequ
     row += tokens;
   }
   TC_RETURN_IF_ERROR(TwoLevelCache::AdvanceAll(static_cast<int64_t>(index), steps, workspace_.cache()));
-  ApplyGates(layer, normed, attended, width);
+  layer.fusion->Apply(
+      {.rows = n_, .x = normed, .E = E, .local = attended, .width = queries, .stride = width, .D = config_.HeadDim()});
   Product(layer.out, attended, width, x, /*add=*/true);
   return OkStatus();
 }
@@ -229,15 +213,28 @@ void ForwardPass::FeedForward(const LayerWeights& layer) {
   Product(layer.down, inner, F, x, /*add=*/true);
 }
 
-void ForwardPass::Logits(int64_t first, int64_t count, float* logits, int64_t stride) {
-  const int64_t E = config_.hidden_size;
-  float* normed = workspace_.Get(Workspace::kNormed, count, E);
-  Norm(weights_.final_norm, workspace_.Get(Workspace::kResidual, n_, E), first, count, normed);
+void ForwardPass::Hidden(int64_t first, int64_t count, float* hidden) {
+  Norm(weights_.final_norm, workspace_.Get(Workspace::kResidual, n_, config_.hidden_size), first, count, hidden);
+}
+
+void ForwardPass::Head(const float* hidden, int64_t count, float* logits, int64_t stride) {
   ForEachBlock(pool_, config_.vocab_size, [&](int64_t begin, int64_t end, int worker) {
     MultiplyRows(weights_.head,
-                 {.x = normed, .x_stride = E, .y = logits, .y_stride = stride, .n = count, .begin = begin, .end = end},
+                 {.x = hidden,
+                  .x_stride = config_.hidden_size,
+                  .y = logits,
+                  .y_stride = stride,
+                  .n = count,
+                  .begin = begin,
+                  .end = end},
                  worker);
   });
+}
+
+void ForwardPass::Logits(int64_t first, int64_t count, float* logits, int64_t stride) {
+  float* hidden = workspace_.Get(Workspace::kNormed, count, config_.hidden_size);
+  Hidden(first, count, hidden);
+  Head(hidden, count, logits, stride);
 }
 
 }  // namespace tensorcache::runtime

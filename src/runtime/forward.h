@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "core/buffer.h"
 #include "core/thread_pool.h"
-#include "runtime/buffer.h"
 #include "runtime/weights.h"
 #include "tensorcache/cache.h"
 #include "tensorcache/config.h"
@@ -45,7 +45,11 @@ class ForwardPass {
   // positions must reach that far.
   Status Run(std::span<const SequenceTokens> sequences);
   int64_t rows() const { return n_; }
-  // The logits of rows [first, first + count): [count, V], y_stride floats apart.
+  // Rows [first, first + count) after the last norm: [count, E].
+  void Hidden(int64_t first, int64_t count, float* hidden);
+  // The logits of such rows: [count, V], `stride` floats apart. Needs no Run before.
+  void Head(const float* hidden, int64_t count, float* logits, int64_t stride);
+  // Both in one.
   void Logits(int64_t first, int64_t count, float* logits, int64_t stride);
 
  private:
@@ -56,7 +60,6 @@ class ForwardPass {
     float *q, *k, *v;  // [n, H D], [n, G D], [n, G D]
   };
   void ProjectHeads(const LayerWeights& layer, const float* normed, const Heads& heads);
-  void ApplyGates(const LayerWeights& layer, const float* normed, float* attended, int64_t width);
   void FeedForward(const LayerWeights& layer);
   // y = W x + b for n_ rows; with `add`, y += W x + b.
   void Product(const LinearWeights& linear, const float* x, int64_t x_stride, float* y, bool add);

@@ -5,10 +5,10 @@
 #include <span>
 #include <variant>
 
+#include "core/buffer.h"
 #include "core/thread_pool.h"
-#include "kernels/matmul/matmul.h"
-#include "runtime/buffer.h"
 #include "runtime/weight_source.h"
+#include "tensorcache/kernels/matmul.h"
 #include "tensorcache/model.h"
 
 namespace tensorcache::runtime {

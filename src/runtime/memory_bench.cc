@@ -62,14 +62,14 @@ Status MeasureMethod(const RunBenchOptions& options, const Method& method, RingT
     MemoryRow row{.method = method.name, .ring = ring, .context = context};
     // A growing array is copied when it grows: old and new are there at the same time, the new one up to twice the need.
     if (method.method == CacheMethod::kFull &&
-        context * per_token * 3 / 2 > AvailableBytes() + cache.memory().total()) {
+        context * per_token * 3 / 2 > AvailableBytes() + cache.state_bytes().total()) {
       row.measured = false;
       row.state_bytes = row.resident_bytes = context * per_token;
       on_row(row);
       continue;
     }
     TC_RETURN_IF_ERROR(Append(cache, context - cache.position(), rows, workspace));
-    row.state_bytes = cache.memory().total();
+    row.state_bytes = cache.state_bytes().total();
     row.resident_bytes = ResidentBytes() - before;
     if (method.method != CacheMethod::kFull) {
       TC_RETURN_IF_ERROR(cache.Save(path));

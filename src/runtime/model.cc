@@ -7,13 +7,16 @@
 
 #include "core/checksum.h"
 #include "core/config.h"
+#include "core/memory.h"
 #include "core/model_files.h"
+#include "core/no_throw.h"
 #include "runtime/model_impl.h"
 
 namespace tensorcache {
 namespace {
 
 constexpr int64_t kMaxPrefillBlock = 1 << 16;
+constexpr const char* kLoading = "load the model (--weights bf16 or int8 takes less)";
 
 Status CheckOptions(const ModelOptions& options) {
   if (options.threads < 0 || options.threads > 1023) {
@@ -28,14 +31,11 @@ Status CheckOptions(const ModelOptions& options) {
 
 TwoLevelCacheConfig CacheConfigOf(const ModelConfig& config, const ModelOptions& options) {
   const bool rotary = config.position_embedding == PositionKind::kRope;
-  CacheConfig cache = config.cache;
-  if (!rotary)
-    cache.tensor_cache.memory_rope = cache.infini.memory_rope = true;  // keys come plain: nothing to turn back
   return {.layers = config.num_hidden_layers,
           .query_heads = config.num_attention_heads,
           .kv_heads = config.num_key_value_heads,
           .head_dim = config.HeadDim(),
-          .cache = cache,
+          .cache = config.cache,
           .rope = {.enabled = rotary,
                    .theta = config.rope_theta,
                    .ntk_factor = config.rope_ntk_factor,
@@ -45,21 +45,17 @@ TwoLevelCacheConfig CacheConfigOf(const ModelConfig& config, const ModelOptions&
 }
 
 Status Finish(std::unique_ptr<runtime::WeightSource> source, Model::Impl& impl) {
-  TC_RETURN_IF_ERROR(ValidateModelConfig(impl.config));
   impl.source = std::move(source);
-  try {
-    TC_ASSIGN_OR_RETURN(impl.weights, runtime::LoadWeights(impl.config, impl.options.weights, *impl.source, impl.pool));
-    impl.cache_config = CacheConfigOf(impl.config, impl.options);
-    TC_ASSIGN_OR_RETURN(TwoLevelCache cache, TwoLevelCache::Create(impl.cache_config, impl.weights.memories));
-    impl.empty_cache = std::make_unique<TwoLevelCache>(std::move(cache));
-  } catch (const std::bad_alloc&) {
-    return IoError("not enough memory for the model's weights; try --weights bf16 or int8");
-  }
+  TC_ASSIGN_OR_RETURN(impl.weights, runtime::LoadWeights(impl.config, impl.options.weights, *impl.source, impl.pool));
+  impl.cache_config = CacheConfigOf(impl.config, impl.options);
+  TC_ASSIGN_OR_RETURN(TwoLevelCache cache, TwoLevelCache::Create(impl.cache_config, impl.weights.memories));
+  impl.empty_cache = std::make_unique<TwoLevelCache>(std::move(cache));
+  TC_RETURN_IF_ERROR(CheckRoomForBlas(impl.pool.threads()));
   Crc64 crc;
   const uint64_t weights = impl.source->Fingerprint();
   ModelConfig shape = impl.config;
-  shape.cache = {};  // a state file knows its cache by itself
-  const std::string config = ToJson(shape).dump();
+  shape.cache = {};                                 // a state file knows its cache by itself
+  const std::string config = ToOldJsonText(shape);  // as it was when the first states were saved
   crc.Add(std::as_bytes(std::span(&weights, 1)));
   crc.Add(std::as_bytes(std::span(config)));
   impl.fingerprint = crc.value();
@@ -91,29 +87,43 @@ Model::Impl::Turn::Turn(const Impl& model)
 
 Model::Impl::Turn::~Turn() {
   const std::lock_guard lock(model_.spare_mutex);
-  model_.spare.push_back(std::move(workspace_));
+  try {
+    model_.spare.push_back(std::move(workspace_));
+  } catch (const std::bad_alloc&) {  // then the next call makes one
+  }
 }
 
 Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Model::~Model() = default;
 
 Result<std::shared_ptr<const Model>> Model::Load(const std::string& folder, const ModelOptions& options) {
+  return NoThrow(kLoading, [&] { return LoadUnguarded(folder, options); });
+}
+
+Result<std::shared_ptr<const Model>> Model::Random(const ModelConfig& config, const ModelOptions& options,
+                                                   uint64_t seed) {
+  return NoThrow(kLoading, [&] { return RandomUnguarded(config, options, seed); });
+}
+
+Result<std::shared_ptr<const Model>> Model::LoadUnguarded(const std::string& folder, const ModelOptions& options) {
   TC_RETURN_IF_ERROR(CheckOptions(options));
   auto impl = std::make_unique<Impl>(options);
   TC_RETURN_IF_ERROR(ReadConfigFile((std::filesystem::path(folder) / kConfigFile).string(), &impl->config));
   if (options.cache.has_value()) impl->config.cache = *options.cache;
+  TC_RETURN_IF_ERROR(ValidateModelConfig(impl->config));
   TC_ASSIGN_OR_RETURN(std::unique_ptr<runtime::WeightSource> source, runtime::OpenCheckpoint(folder));
   TC_RETURN_IF_ERROR(Finish(std::move(source), *impl));
   if (!options.cache.has_value()) TC_RETURN_IF_ERROR(CheckSurplus(folder, *impl->source));
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
 }
 
-Result<std::shared_ptr<const Model>> Model::Random(const ModelConfig& config, const ModelOptions& options,
-                                                   uint64_t seed) {
+Result<std::shared_ptr<const Model>> Model::RandomUnguarded(const ModelConfig& config, const ModelOptions& options,
+                                                            uint64_t seed) {
   TC_RETURN_IF_ERROR(CheckOptions(options));
   auto impl = std::make_unique<Impl>(options);
   impl->config = config;
   if (options.cache.has_value()) impl->config.cache = *options.cache;
+  TC_RETURN_IF_ERROR(ValidateModelConfig(impl->config));
   TC_RETURN_IF_ERROR(Finish(runtime::MakeRandomSource(impl->config, seed), *impl));
   return std::shared_ptr<const Model>(new Model(std::move(impl)));
 }

@@ -32,7 +32,7 @@ std::vector<int32_t> Text(uint64_t seed) {
 std::vector<float> Work(Session session, uint64_t seed) {
   const std::vector<int32_t> text = Text(seed);
   EXPECT_TRUE(session.Prefill(std::span(text).first(100)).ok());
-  Session fork = session.Fork();
+  Session fork = *session.Fork();
   std::vector<float> nll(50);
   EXPECT_TRUE(fork.Score(std::span(text).subspan(100), nll).ok());
   for (size_t i = 100; i < text.size(); ++i) EXPECT_TRUE(session.Decode(text[i]).ok());
@@ -45,11 +45,11 @@ TEST(Races, SessionsOnTwoThreadsDoNotMeet) {
     // Both start from one fork: they share arrays until they write.
     Session base = std::move(Session::Create(model)).value();
     ASSERT_TRUE(base.Prefill(Text(9)).ok());
-    const std::vector<float> first = Work(base.Fork(), 1), second = Work(base.Fork(), 2);
+    const std::vector<float> first = Work(*base.Fork(), 1), second = Work(*base.Fork(), 2);
     for (int repeat = 0; repeat < 3; ++repeat) {
       std::vector<float> a, b;
-      std::thread other([&, session = base.Fork()]() mutable { a = Work(std::move(session), 1); });
-      b = Work(base.Fork(), 2);
+      std::thread other([&, session = *base.Fork()]() mutable { a = Work(std::move(session), 1); });
+      b = Work(*base.Fork(), 2);
       other.join();
       EXPECT_EQ(a, first);
       EXPECT_EQ(b, second);

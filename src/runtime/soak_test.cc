@@ -32,8 +32,8 @@ class Soak : public ::testing::TestWithParam<WriteRule> {
     config.num_attention_heads = 2;
     config.num_key_value_heads = 2;
     config.cache.window = 16;
-    config.cache.tensor_cache.rule = GetParam();
-    config.cache.tensor_cache.normalize_keys = GetParam() == WriteRule::kDelta;
+    config.cache.tensor_cache.write.rule = GetParam();
+    config.cache.tensor_cache.address.normalize_keys = GetParam() == WriteRule::kDelta;
     Result<std::shared_ptr<const Model>> model = Model::Random(config, {.threads = 1});
     EXPECT_TRUE(model.ok()) << model.status().message();
     model_ = std::move(model).value();
@@ -70,7 +70,7 @@ TEST_P(Soak, TenMillionTokensChangeNothingButThePosition) {
   const double first = Decode(session, kPercent);
   ASSERT_TRUE(session.Save(folder.Path("first")).ok());
   Prefill(session, 2 * kPercent);
-  const int64_t resident = ResidentBytes(), state = session.memory().total();
+  const int64_t resident = ResidentBytes(), state = session.state_bytes().total();
   while (session.position() < kTokens - kPercent) {
     Prefill(session, std::min(session.position() + kPercent - 1, kTokens - kPercent - 1));
     Decode(session, 1);
@@ -79,7 +79,7 @@ TEST_P(Soak, TenMillionTokensChangeNothingButThePosition) {
   }
   const double last = Decode(session, kPercent);
   EXPECT_EQ(session.position(), kTokens);
-  EXPECT_EQ(session.memory().total(), state);
+  EXPECT_EQ(session.state_bytes().total(), state);
   ASSERT_TRUE(session.Save(folder.Path("last")).ok());
   EXPECT_EQ(std::filesystem::file_size(folder.Path("last")), std::filesystem::file_size(folder.Path("first")));
   std::printf("decode: %.2f us a token at the start, %.2f us at the end, %.3f x\n", first * 1e6, last * 1e6,

@@ -8,10 +8,11 @@
 #include <filesystem>
 #include <map>
 
+#include "core/buffer.h"
 #include "core/checksum.h"
 #include "core/model_files.h"
 #include "core/rng.h"
-#include "runtime/buffer.h"
+#include "methods/method.h"
 
 namespace tensorcache::runtime {
 namespace {
@@ -59,9 +60,15 @@ class Checkpoint : public WeightSource {
 
 class RandomSource : public WeightSource {
  public:
-  RandomSource(const ModelConfig& config, uint64_t seed) : config_(config), seed_(seed), noise_(1 << 18) {
+  RandomSource(const ModelConfig& config, uint64_t seed) : seed_(seed), noise_(1 << 18) {
     Rng rng(seed, 0);
     for (float& x : noise_) x = static_cast<float>(rng.Normal());
+    const methods::Method& method = methods::MethodOf(config.cache);
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+      for (methods::LearnedTensor& tensor : method.Tensors(methods::PlaceOf(config, layer))) {
+        if (!tensor.values.empty()) initial_[methods::TensorName(method, layer, tensor)] = std::move(tensor.values);
+      }
+    }
   }
 
   Result<TensorRef> Get(const std::string& name, std::vector<int64_t> shape) override {
@@ -84,12 +91,16 @@ class RandomSource : public WeightSource {
 
   void Fill(const std::string& name, int64_t count, Tensor& tensor) {
     const auto has = [&](const char* part) { return name.find(part) != name.npos; };
-    const TensorCacheConfig& tc = config_.cache.tensor_cache;
     float* out = tensor.data.As<float>();
-    if (has("lambda_logit")) return std::fill(out, out + count, Logit(tc.lambda_init));
-    if (has("eta_logit")) return std::fill(out, out + count, Logit(tc.eta_init));
+    if (const auto initial = initial_.find(name); initial != initial_.end()) {
+      const std::vector<double>& values = initial->second;
+      for (int64_t i = 0; i < count; ++i) {
+        out[i] = static_cast<float>(values[static_cast<size_t>(i) % values.size()]);
+      }
+      return;
+    }
     if (has("norm") && has(".weight")) return std::fill(out, out + count, 1.0f);
-    if (has("bias") || (has("gate") && !has("proj")) || has("alpha")) return;  // zeros
+    if (has("bias")) return;  // zeros
     const float deviation = 1 / std::sqrt(static_cast<float>(tensor.shape.back()));
     // The same noise again and again, but never in step with the rows.
     for (int64_t i = 0; i < count; ++i) {
@@ -97,10 +108,9 @@ class RandomSource : public WeightSource {
       if (++start_ == noise_.size()) start_ = static_cast<size_t>(count) % 12345;
     }
   }
-  static float Logit(double p) { return static_cast<float>(std::log(p / (1 - p))); }
 
-  ModelConfig config_;
   uint64_t seed_;
+  std::map<std::string, std::vector<double>> initial_;  // what cache methods start with
   std::vector<float> noise_;
   size_t start_ = 0;
   std::map<std::string, Tensor> tensors_;

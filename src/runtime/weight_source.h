@@ -26,7 +26,8 @@ class WeightSource {
 
 // model.safetensors in `folder`.
 Result<std::unique_ptr<WeightSource>> OpenCheckpoint(const std::string& folder);
-// Ones for norms, zeros for biases and gates, and noise for the rest that keeps the size of what it is multiplied with.
+// Ones for norms, zeros for biases, what cache methods start training with, and noise for the rest that keeps the size of what
+// it is multiplied with.
 std::unique_ptr<WeightSource> MakeRandomSource(const ModelConfig& config, uint64_t seed);
 
 }  // namespace tensorcache::runtime

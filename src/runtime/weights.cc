@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "core/tensor_floats.h"
-#include "runtime/rows_math.h"
 
 namespace tensorcache::runtime {
 namespace {
@@ -80,10 +79,6 @@ class Loader {
     TC_RETURN_IF_ERROR(LoadLinear(attention + "k_proj", keys, E, config_.attention_bias, layer.k));
     TC_RETURN_IF_ERROR(LoadLinear(attention + "v_proj", keys, E, config_.attention_bias, layer.v));
     TC_RETURN_IF_ERROR(LoadOut(attention, index, layer));
-    if (config_.cache.method == CacheMethod::kInfini) {
-      TC_ASSIGN_OR_RETURN(layer.infini_gate, Vector(attention + "infini.gate", {config_.num_attention_heads}));
-      for (float& gate : layer.infini_gate) gate = Sigmoid(gate);
-    }
     TC_RETURN_IF_ERROR(LoadNorm(at + "post_attention_layernorm", layer.mlp_norm));
     if (config_.gated_mlp) TC_RETURN_IF_ERROR(LoadLinear(mlp + "gate_proj", F, E, config_.mlp_bias, layer.gate));
     TC_RETURN_IF_ERROR(LoadLinear(mlp + "up_proj", F, E, config_.mlp_bias, layer.up));
@@ -98,31 +93,24 @@ class Loader {
     if (config_.output_bias) {
       TC_ASSIGN_OR_RETURN(layer.out.bias, Vector(attention + "o_proj.bias", {E}));
     }
-    if (config_.HasTensorCache(index)) {
-      TC_RETURN_IF_ERROR(LoadMemory(attention + "tensor_cache.", weights_.memories[static_cast<size_t>(index)], layer));
-      const std::string memory = attention + "tensor_cache.o_proj.weight";
-      TC_ASSIGN_OR_RETURN(const TensorRef tensor, Tensor(memory, {E, queries}));
-      TC_ASSIGN_OR_RETURN(const std::vector<float> gate, Vector(attention + "tensor_cache.gate", {1}));
-      const bool per_token = config_.cache.tensor_cache.gate == MemoryGate::kPerToken;
-      if (per_token) layer.token_gate_bias = gate[0];
-      parts.push_back({.name = memory, .tensor = tensor, .factor = per_token ? 1 : Sigmoid(gate[0])});
-    }
+    TC_RETURN_IF_ERROR(LoadMethod(index, layer, parts));
     return MakeMatrix(parts, layer.out.matrix);
   }
 
-  Status LoadMemory(const std::string& at, MemoryParameters& memory, LayerWeights& layer) {
-    const TensorCacheConfig& tc = config_.cache.tensor_cache;
-    const int64_t G = config_.num_key_value_heads, timescales = tc.two_timescale ? 2 : 1;
-    TC_ASSIGN_OR_RETURN(memory.lambda_logit, Vector(at + "lambda_logit", {G, timescales}));
-    TC_ASSIGN_OR_RETURN(memory.eta_logit, Vector(at + "eta_logit", {G, timescales}));
-    if (tc.slots > 1) {
-      TC_ASSIGN_OR_RETURN(memory.slot_keys, Vector(at + "slot_keys", {G, tc.slots, config_.HeadDim()}));
+  // What the cache method has learned; adds to the parts of the out projection.
+  Status LoadMethod(int64_t index, LayerWeights& layer, std::vector<MatrixPart>& parts) {
+    const methods::Method& method = methods::MethodOf(config_.cache);
+    const methods::LayerPlace place = methods::PlaceOf(config_, index);
+    MemoryParameters& numbers = weights_.memories[static_cast<size_t>(index)];
+    for (const methods::LearnedTensor& tensor : method.Tensors(place)) {
+      if (tensor.role != methods::LearnedTensor::Role::kNumbers) continue;
+      TC_ASSIGN_OR_RETURN(numbers[tensor.name], Vector(methods::TensorName(method, index, tensor), tensor.shape));
     }
-    if (tc.two_timescale) {
-      TC_ASSIGN_OR_RETURN(memory.alpha, Vector(at + "alpha", {1}));
-    }
-    if (tc.gate == MemoryGate::kPerToken) {
-      TC_ASSIGN_OR_RETURN(layer.token_gate, Vector(at + "gate_proj.weight", {config_.hidden_size}));
+    TC_ASSIGN_OR_RETURN(layer.fusion, method.MakeFusion(place, numbers));
+    for (const methods::Fusion::OutputMatrix& matrix : layer.fusion->matrices()) {
+      const std::string name = methods::TensorName(method, index, matrix.tensor);
+      TC_ASSIGN_OR_RETURN(const TensorRef tensor, Tensor(name, matrix.tensor.shape));
+      parts.push_back({.name = name, .tensor = tensor, .factor = matrix.factor});
     }
     return OkStatus();
   }

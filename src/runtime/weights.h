@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/thread_pool.h"
+#include "methods/head.h"
 #include "runtime/matrix.h"
 #include "runtime/weight_source.h"
 #include "tensorcache/cache.h"
@@ -26,11 +28,9 @@ struct LinearWeights {
 struct LayerWeights {
   NormWeights attention_norm;
   LinearWeights q, k, v;
-  // W_o, or [W_o, sigmoid(g) W_tc]: attention and memory leave in one product. A per-token gate scales the reads instead.
+  // W_o, or what the method joins it with, side by side: attention and memory leave in one product.
   LinearWeights out;
-  std::vector<float> token_gate;  // (E), per-token gate only
-  float token_gate_bias = 0;
-  std::vector<float> infini_gate;  // (H): sigmoid(beta)
+  std::unique_ptr<const methods::Fusion> fusion;
   NormWeights mlp_norm;
   LinearWeights gate, up, down;  // gate: gated_mlp only
 };

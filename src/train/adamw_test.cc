@@ -1,5 +1,6 @@
 #include "train/adamw.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -46,7 +47,7 @@ TEST(AdamW, FollowsItsFormulaForEachKindOfParameter) {
   std::vector<Reference> references;
   for (size_t i = 0; i < kinds.size(); ++i) {
     const double start = 0.5 + static_cast<double>(i);
-    parameters.push_back({"p" + std::to_string(i), kinds[i], at::full({1}, start, at::kFloat).requires_grad_(true)});
+    parameters.push_back({fmt::format("p{}", i), kinds[i], at::full({1}, start, at::kFloat).requires_grad_(true)});
     references.push_back({start});
   }
   AdamW optimizer(parameters, options);

@@ -8,7 +8,7 @@
 #include "data/recall_task.h"
 #include "testing/temp_folder.h"
 #include "train/model_testing.h"
-#include "train/trainer.h"
+#include "train/trainer_testing.h"
 
 namespace tensorcache::train {
 namespace {
@@ -25,11 +25,9 @@ class Adaptation : public ::testing::Test {
     config_.model.cache = {.method = CacheMethod::kFull, .window = 6};
     ASSERT_TRUE(SaveModel(RandomModel(config_.model), folder_.path()).ok());
     config_.model.cache.method = CacheMethod::kTensorCache;
-    config_.model.cache.tensor_cache = {// as `tensorcache adapt` has them
-                                        .zero_output = true,
-                                        .normalize_queries = true,
-                                        .normalize_keys = true,
-                                        .memory_rope = false};
+    // As `tensorcache adapt` has them.
+    config_.model.cache.tensor_cache = {.address = {.rope = false, .normalize_queries = true, .normalize_keys = true},
+                                        .read = {.zero_output = true}};
     config_.train.init = folder_.path();
     config_.train.batch_size = 4;
     config_.train.eval_batches = 1;
@@ -42,12 +40,6 @@ class Adaptation : public ::testing::Test {
     auto trainer = Trainer::Create(config, std::move(data::MakeRecallSource(task_, 1)).value(), world_.get());
     EXPECT_TRUE(trainer.ok()) << trainer.status().message();
     return std::move(trainer).value();
-  }
-  static void Steps(Trainer& trainer, int count) {
-    for (int i = 0; i < count; ++i) {
-      const auto metrics = trainer.Step(false);
-      ASSERT_TRUE(metrics.ok()) << metrics.status().message();
-    }
   }
   static Tensor LogitsOf(const Model& model) {
     const at::NoGradGuard no_grad;
@@ -74,7 +66,7 @@ TEST_F(Adaptation, StartsAsTheWindowModelToTheLastBit) {
     config_.train.parameters = parameters;
     EXPECT_TRUE(at::equal(LogitsOf(Make(config_)->model()), LogitsOf(Make(window)->model())));
   }
-  config_.model.cache.tensor_cache.zero_output = false;
+  config_.model.cache.tensor_cache.read.zero_output = false;
   EXPECT_FALSE(at::equal(LogitsOf(Make(config_)->model()), LogitsOf(Make(window)->model())));
 }
 
@@ -127,11 +119,7 @@ TEST_F(Adaptation, GoesOnFromASavedStateWithTheSameBits) {
     Steps(*half, 2);
     ASSERT_TRUE(rest->Restore(half->Save().value()).ok());
     Steps(*rest, 2);
-    const auto expected = AllParameters(whole->model().parameters()),
-               actual = AllParameters(rest->model().parameters());
-    for (size_t i = 0; i < expected.size(); ++i) {
-      EXPECT_TRUE(at::equal(actual[i].tensor, expected[i].tensor)) << expected[i].name;
-    }
+    ExpectSameParameters(*rest, *whole);
   }
 }
 
@@ -158,12 +146,16 @@ TEST_F(Adaptation, ATeacherMayHaveAMemoryOrAWindowItself) {
   ASSERT_TRUE(SaveModel(trainer->model(), adapted.path()).ok());
   config_.train.init = adapted.path();
   EXPECT_GT(Make(config_)->Step(false)->loss, 1e-6);
-  // A window model teaches what it was trained to do: its window version has nothing to learn.
+  // A window model teaches what it was trained to do: its window version has nothing to learn. So does one whose memories are in
+  // none of the layers.
   ModelConfig windowed = config_.model;
-  windowed.cache = {.method = CacheMethod::kWindow, .window = 6};
-  ASSERT_TRUE(SaveModel(RandomModel(windowed), window.path()).ok());
   config_.train.init = window.path();
-  EXPECT_LT(Make(config_)->Step(false)->loss, 1e-6);
+  for (const CacheMethod method : {CacheMethod::kWindow, CacheMethod::kTensorCache}) {
+    windowed.cache = {.method = method, .window = 6};
+    windowed.cache.tensor_cache.layers = MemoryLayers::kNone;
+    ASSERT_TRUE(SaveModel(RandomModel(windowed), window.path()).ok());
+    EXPECT_LT(Make(config_)->Step(false)->loss, 1e-6) << NameOf(method);
+  }
 }
 
 // Imported models may be BF16.

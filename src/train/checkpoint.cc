@@ -62,12 +62,13 @@ Status LoadParameters(const std::string& folder, const Model& model, Memories me
   TC_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
   std::set<std::string_view> surplus(file.names().begin(), file.names().end());
   for (const StoredParameter& parameter : StoredParameters(model.config(), model.parameters())) {
-    if (memories == Memories::kMayDiffer && IsOfMemory(parameter.name) && !surplus.contains(parameter.name)) continue;
+    if (memories == Memories::kMayDiffer && methods::IsOfMethod(parameter.name) && !surplus.contains(parameter.name))
+      continue;
     TC_RETURN_IF_ERROR(CopyInto(file, parameter.name, parameter.tensor));
     surplus.erase(parameter.name);
   }
   if (memories == Memories::kMayDiffer) {
-    std::erase_if(surplus, [](std::string_view name) { return IsOfMemory(std::string(name)); });
+    std::erase_if(surplus, [](std::string_view name) { return methods::IsOfMethod(name); });
   }
   if (surplus.empty()) return OkStatus();
   return InvalidArgument(fmt::format("{}: has {} tensor{} that this config does not know, such as '{}'", path,

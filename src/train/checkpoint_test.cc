@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/file.h"
 #include "core/safetensors.h"
 #include "testing/temp_folder.h"
+#include "train/model_testing.h"
 
 namespace tensorcache::train {
 namespace {
@@ -59,6 +61,28 @@ TEST_F(Checkpoint, StoresTheNamesThatModelHubsUse) {
   EXPECT_TRUE(file->Find("model.layers.0.mlp.up_proj.weight", DType::kF32, up).ok());
   EXPECT_TRUE(file->Find("model.layers.0.self_attn.tensor_cache.lambda_logit").ok());
   EXPECT_FALSE(file->Find("lm_head.weight").ok()) << "tied";
+}
+
+// Of every method and option: what it declares is stored under the names by which the run half looks for it, and nothing else.
+TEST_F(Checkpoint, StoresWhatTheMethodDeclares) {
+  for (const Case& c : AllCases()) {
+    SCOPED_TRACE(c.name);
+    const ModelConfig config = ConfigOf(c);
+    ASSERT_TRUE(SaveModel(RandomModel(config), folder_).ok());
+    const Result<SafetensorsFile> file = SafetensorsFile::Open(folder_ + "/model.safetensors");
+    ASSERT_TRUE(file.ok());
+    const methods::Method& method = methods::MethodOf(config.cache);
+    int64_t declared = 0;
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+      for (const methods::LearnedTensor& tensor : method.Tensors(methods::PlaceOf(config, layer))) {
+        const std::string name = methods::TensorName(method, layer, tensor);
+        EXPECT_TRUE(file->Find(name, DType::kF32, tensor.shape).ok()) << name;
+        ++declared;
+      }
+    }
+    const auto names = file->names();
+    EXPECT_EQ(std::count_if(names.begin(), names.end(), methods::IsOfMethod), declared);
+  }
 }
 
 TEST_F(Checkpoint, NamesTensorsThatAreMissingOrTooMany) {

@@ -144,23 +144,6 @@ Status World::AllReduceSum(std::span<double> values) {
   return OkStatus();
 }
 
-Status World::Broadcast(const std::vector<at::Tensor>& tensors, int root) {
-  TC_CHECK(root >= 0 && root < size());
-  return Exchange(tensors, "broadcast",
-                  [this, root](const at::Tensor& flat) { return group_->StartBroadcast(flat, root); });
-}
-
-Status World::Barrier() {
-  if (size() == 1) return OkStatus();
-  if (!failure_.ok()) return failure_;
-  try {
-    group_->StartBarrier()();
-    return OkStatus();
-  } catch (const std::exception& error) {
-    return Failed("barrier", error);
-  }
-}
-
 template <class Start>
 Status World::Exchange(const std::vector<at::Tensor>& tensors, std::string_view what, Start start) {
   if (size() == 1) return OkStatus();

@@ -1,4 +1,4 @@
-// Data-parallel training in several processes: who takes part, and the sums and copies they exchange.
+// Data-parallel training in several processes: who takes part, and the sums they exchange.
 //
 // Every process runs the same program on its own share of the data; their gradients are summed before each step. On
 // CPUs the exchange goes over TCP (Gloo), on CUDA devices over NCCL where LibTorch has it. The network must be a trusted
@@ -57,12 +57,6 @@ class World {
   // depends on the sizes alone. Needs up to 50 MB beside the tensors.
   Status AllReduceSum(const std::vector<at::Tensor>& tensors);
   Status AllReduceSum(std::span<double> values);
-
-  // Each tensor becomes that of rank `root`.
-  Status Broadcast(const std::vector<at::Tensor>& tensors, int root = 0);
-
-  // Returns when every rank has called it.
-  Status Barrier();
 
  private:
   World(const WorldOptions& options, at::Device device, std::unique_ptr<ProcessGroup> group);

@@ -1,10 +1,14 @@
 // What the layers of one forward pass share.
 #pragma once
 
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "kernels/rope/rope.h"
 #include "tensorcache/config.h"
+#include "tensorcache/kernels/rope.h"
 #include "train/ops/backend.h"
 #include "train/ops/rope.h"
 
@@ -22,12 +26,10 @@ struct ForwardOptions {
 // `tensor` in another dtype; undefined stays undefined.
 inline Tensor As(const Tensor& tensor, at::ScalarType dtype) { return tensor.defined() ? tensor.to(dtype) : tensor; }
 
-// Figures of one layer, for the metrics. Empty vectors: the layer has no memory.
+// Figures of one layer, for the metrics. Empty: the layer has no memory.
 struct LayerMetrics {
-  std::vector<double> gate;    // sigmoid(g), or its mean over tokens; Infini: sigmoid(beta) of each head
-  std::vector<double> lambda;  // of each head (and timescale)
-  std::vector<double> eta;
-  double memory_norm = 0;  // root mean square over the batch of |A|, over all memories of the layer
+  std::vector<std::pair<std::string, std::vector<double>>> learned;  // "lambda" of each head, say
+  std::optional<double> memory_norm;  // root mean square over the batch of the norm of what the memory holds
 };
 
 // One block's forward pass: options, positions and rotary tables. The block's own table is made once for all layers; the
@@ -46,10 +48,8 @@ class ForwardContext {
   const RopeTable& rope() const { return rope_; }
   // For the `past` tokens before the block.
   RopeTable PastRope(int64_t past) const;
-  // StreamingLLM: for the block's queries as the sinks see them, and for the sinks in the block, both at their index in
-  // the cache.
-  RopeTable SinkQueryRope() const;
-  RopeTable SinkKeyRope(int64_t first, int64_t sinks) const;
+  // For tokens at these positions, whatever the sequence's origin.
+  RopeTable RopeAt(std::span<const int64_t> positions) const;
 
   // If set, layers append their figures here.
   std::vector<LayerMetrics>* metrics = nullptr;

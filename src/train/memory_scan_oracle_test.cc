@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/memory_scan/memory_scan.h"
 #include "kernels/memory_scan/memory_scan_testing.h"
+#include "tensorcache/kernels/memory_scan.h"
 #include "train/torch.h"
 
 namespace tensorcache {

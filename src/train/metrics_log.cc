@@ -1,12 +1,6 @@
 #include "train/metrics_log.h"
 
-#include <fmt/format.h>
-
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-
-#include "core/file.h"
 
 namespace tensorcache::train {
 namespace {
@@ -44,11 +38,8 @@ OrderedJson TrainRecord(const StepMetrics& metrics, const StepTime& time) {
   OrderedJson layers = OrderedJson::array();
   for (const LayerMetrics& layer : metrics.layers) {
     OrderedJson figures = OrderedJson::object();
-    if (!layer.gate.empty()) figures = {{"gate", layer.gate}, {"memory_norm", layer.memory_norm}};
-    if (!layer.lambda.empty()) {
-      figures["lambda"] = layer.lambda;
-      figures["eta"] = layer.eta;
-    }
+    for (const auto& [name, values] : layer.learned) figures[name] = values;
+    if (layer.memory_norm) figures["memory_norm"] = *layer.memory_norm;
     layers.push_back(figures);
   }
   if (!layers.empty()) json["layers"] = layers;
@@ -67,17 +58,8 @@ Result<MetricsLog> MetricsLog::Open(const std::string& folder, int64_t step) {
     const std::string kept = LinesUpTo(text, step);
     if (kept.size() != text.size()) TC_RETURN_IF_ERROR(WriteFileAtomically(path, kept));
   }
-  std::FILE* file = std::fopen(path.c_str(), "ae");
-  if (file == nullptr) return IoError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
-  return MetricsLog(path, file);
-}
-
-Status MetricsLog::Append(const OrderedJson& record) {
-  const std::string line = record.dump() + "\n";
-  if (std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() && std::fflush(file_.get()) == 0) {
-    return OkStatus();
-  }
-  return IoError(fmt::format("{}: cannot be written: {}", path_, std::strerror(errno)));
+  TC_ASSIGN_OR_RETURN(AppendedFile file, AppendedFile::Open(path));
+  return MetricsLog(std::move(file));
 }
 
 }  // namespace tensorcache::train

@@ -1,10 +1,9 @@
 // metrics.jsonl: what a run measured, one JSON object a line, in the order of the steps.
 #pragma once
 
-#include <cstdio>
-#include <memory>
 #include <string>
 
+#include "core/file.h"
 #include "core/json.h"
 #include "train/trainer.h"
 
@@ -23,17 +22,13 @@ class MetricsLog {
   // there and will write it again.
   static Result<MetricsLog> Open(const std::string& folder, int64_t step);
 
-  // One line, handed to the system at once: a kill of the process loses none.
-  Status Append(const OrderedJson& record);
+  // One line, or none after an error.
+  Status Append(const OrderedJson& record) { return file_.Append(record.dump() + "\n"); }
 
  private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  MetricsLog(std::string path, std::FILE* file) : path_(std::move(path)), file_(file) {}
+  explicit MetricsLog(AppendedFile file) : file_(std::move(file)) {}
 
-  std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
+  AppendedFile file_;
 };
 
 }  // namespace tensorcache::train

@@ -1,5 +1,7 @@
 #include "train/model.h"
 
+#include <fmt/format.h>
+
 #include "core/check.h"
 #include "train/attention.h"
 #include "train/ops/mlp.h"
@@ -32,10 +34,10 @@ Tensor FeedForward(const LayerParameters& p, const Tensor& x, const ForwardConte
 }
 
 // The residual stream stays float32 whatever the sub-layers compute in.
-Tensor Layer(const LayerParameters& p, Tensor x, LayerState* state, ForwardContext& context) {
+Tensor Layer(const LayerParameters& p, Tensor x, int64_t layer, LayerState* state, ForwardContext& context) {
   const at::ScalarType dtype = context.options.dtype;
-  const Tensor attended = Attention(
-      p.attention, Norm(x, p.attention_norm_weight, p.attention_norm_bias, context).to(dtype), state, context);
+  const Tensor normal = Norm(x, p.attention_norm_weight, p.attention_norm_bias, context).to(dtype);
+  const Tensor attended = Attention(p.attention, normal, layer, state, context);
   x = x + Dropout(attended, context);
   const Tensor mixed = FeedForward(p, Norm(x, p.mlp_norm_weight, p.mlp_norm_bias, context).to(dtype), context);
   return x + Dropout(mixed, context);
@@ -54,13 +56,18 @@ Result<RopeFrequencies> FrequenciesOf(const ModelConfig& config) {
 
 Result<Model> Model::Create(const ModelConfig& config, const RandomStart& start, at::Device device) {
   TC_RETURN_IF_ERROR(ValidateModelConfig(config));
+  const methods::Method& method = methods::MethodOf(config.cache);
+  if (FindTrainMethod(method) == nullptr) {
+    return InvalidArgument(
+        fmt::format("cache.method {} cannot be trained: this program has its run half alone", method.name()));
+  }
   TC_ASSIGN_OR_RETURN(const RopeFrequencies frequencies, FrequenciesOf(config));
   return Model(config, frequencies, InitialParameters(config, start, device));
 }
 
 void Model::SetTrained(const TrainOptions& options) {
   if (options.parameters == TrainedParameters::kLora) AddLowRank(config_, options, &parameters_);
-  train::SetTrained(config_, options.parameters, &parameters_);
+  train::SetTrained(options.parameters, &parameters_);
 }
 
 Tensor Model::Hidden(const Tensor& tokens, const ForwardOptions& options, ModelState* state,
@@ -77,7 +84,8 @@ Tensor Model::Hidden(const Tensor& tokens, const ForwardOptions& options, ModelS
   }
   x = Dropout(x, context);
   for (size_t i = 0; i < parameters_.layers.size(); ++i) {
-    x = Layer(parameters_.layers[i], std::move(x), state != nullptr ? &state->layers[i] : nullptr, context);
+    x = Layer(parameters_.layers[i], std::move(x), static_cast<int64_t>(i),
+              state != nullptr ? &state->layers[i] : nullptr, context);
   }
   if (state != nullptr) state->position += T;
   return Norm(x, parameters_.final_norm_weight, parameters_.final_norm_bias, context);

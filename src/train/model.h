@@ -1,4 +1,4 @@
-// The decoder-only Transformer of all five cache methods: one backbone, only the cache differs.
+// The decoder-only Transformer of all cache methods: one backbone, only the cache differs.
 //
 //   x = embedding[token];  x += Attention(norm(x));  x += Mlp(norm(x)) per layer;  hidden = norm(x);  logits = hidden head^T
 //

@@ -41,16 +41,19 @@ void ExpectSame(const Outcome& got, const Outcome& want, double tolerance = 1e-5
   EXPECT_LT(Distance(got.logits, want.logits), tolerance * want.logits.abs().max().item<double>());
   EXPECT_EQ(got.state.position, want.state.position);
   for (size_t i = 0; i < want.state.layers.size(); ++i) {
-    const LayerState &a = got.state.layers[i], &b = want.state.layers[i];
-    for (const auto part : LayerState::kParts) {
-      const double size = (b.*part).defined() ? (b.*part).abs().max().template item<double>() : 0;
-      EXPECT_LE(Distance(a.*part, b.*part), tolerance * std::max(size, 1e-3)) << "layer " << i;
+    const auto a = got.state.layers[i].Parts(), b = want.state.layers[i].Parts();
+    ASSERT_EQ(a.size(), b.size()) << "layer " << i;
+    for (size_t part = 0; part < b.size(); ++part) {
+      const auto& [name, tensor] = b[part];
+      EXPECT_EQ(a[part].first, name);
+      EXPECT_LE(Distance(a[part].second, tensor), tolerance * std::max(tensor.abs().max().item<double>(), 1e-3))
+          << "layer " << i << ", " << name;
     }
   }
 }
 
 // Reads that are divided by their weights' sum are so by numbers near zero, too: that magnifies rounding.
-double RoundingOf(const ModelConfig& config) { return config.cache.tensor_cache.normalize_reads ? 1e-4 : 1e-5; }
+double RoundingOf(const ModelConfig& config) { return config.cache.tensor_cache.read.normalize ? 1e-4 : 1e-5; }
 
 class ModelInvariant : public ::testing::TestWithParam<Case> {
  protected:
@@ -113,7 +116,7 @@ TEST(ModelTraining, EqualsStreamingExactly) {
   const at::NoGradGuard no_grad;
   for (const Case& c : AllCases()) {
     const ModelConfig config = ConfigOf(c);
-    if (config.cache.tensor_cache.slots > 1) continue;  // routing is drawn in training
+    if (config.cache.tensor_cache.router.slots > 1) continue;  // routing is drawn in training
     const bool chunked = c.name.find("chunk_") != c.name.npos;
     const Model model = RandomModel(config);
     const Tensor tokens = RandomTokens(config, kBatch, kTokens, 9);
@@ -133,9 +136,9 @@ TEST(ModelTraining, ChunkModesCarryTheirStateAcrossWholeChunks) {
   for (const char* mode : {"chunk_start", "chunk_mean"}) {
     for (const char* rule : {"outer", "delta", "wedge"}) {
       ModelConfig config = SmallConfig();
-      ASSERT_TRUE(ApplyOverride(std::string("cache.tensor_cache.write=") + mode, &config).ok());
-      ASSERT_TRUE(ApplyOverride(std::string("cache.tensor_cache.rule=") + rule, &config).ok());
-      ASSERT_TRUE(ApplyOverride("cache.tensor_cache.chunk=4", &config).ok());
+      ASSERT_TRUE(ApplyOverride(std::string("cache.tensor_cache.write.when=") + mode, &config).ok());
+      ASSERT_TRUE(ApplyOverride(std::string("cache.tensor_cache.write.rule=") + rule, &config).ok());
+      ASSERT_TRUE(ApplyOverride("cache.tensor_cache.write.chunk=4", &config).ok());
       const Model model = RandomModel(config);
       const Tensor tokens = RandomTokens(config, kBatch, kTokens, 9);
       const ForwardOptions training{.training = true};
@@ -144,10 +147,26 @@ TEST(ModelTraining, ChunkModesCarryTheirStateAcrossWholeChunks) {
   }
 }
 
+// One that this program can run, but not train.
+TEST(ModelMethods, AMethodWithoutATrainHalfIsRefused) {
+  class Untrained : public methods::Method {
+    std::string_view name() const override { return "untrained"; }
+    std::string_view title() const override { return "Untrained"; }
+    std::string_view summary() const override { return "the last `window`"; }
+  };
+  static const Untrained method;
+  ModelConfig config = SmallConfig();
+  config.cache.method = methods::AddMethod(method);
+  const Result<Model> model = Model::Create(config, {});
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(model.status().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(model.status().message().find("untrained"), std::string::npos) << model.status().message();
+}
+
 TEST(ModelState, RowsThatStartLaterGoOnWithTheOthers) {
   at::set_num_threads(1);
   const at::NoGradGuard no_grad;
-  for (const char* method : {"window", "streaming_llm", "infini", "tensor_cache"}) {
+  for (const char* method : {"window", "streaming_llm", "infini", "tensor_cache", "running_mean"}) {
     ModelConfig config = SmallConfig();
     ASSERT_TRUE(ApplyOverride(std::string("cache.method=") + method, &config).ok());
     config.cache.infini.memory_rope = false;  // with it, Infini's features see positions, not differences

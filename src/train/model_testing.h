@@ -1,4 +1,4 @@
-// Every cache method and option as a case, and models and texts to try them on.
+// Every cache method and option as a case, one of a program's own too, and models and texts to try them on.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,6 +9,7 @@
 #include "core/config.h"
 #include "core/rng.h"
 #include "train/model.h"
+#include "train/toy_train_method_testing.h"
 
 namespace tensorcache::train {
 
@@ -34,6 +35,7 @@ struct Case {
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 inline std::vector<Case> Methods() {
+  AddToyTrainMethod();
   return {{"full", {"cache.method=full"}},
           {"full_ntk", {"cache.method=full", "rope_ntk_factor=4"}},
           {"window", {"cache.method=window"}},
@@ -42,38 +44,40 @@ inline std::vector<Case> Methods() {
           {"streaming_llm_more_sinks_than_window", {"cache.method=streaming_llm", "cache.sinks=9", "cache.window=4"}},
           {"infini", {"cache.method=infini"}},
           {"infini_delta", {"cache.method=infini", "cache.infini.delta=true"}},
-          {"infini_plain_keys", {"cache.method=infini", "cache.infini.memory_rope=false"}}};
+          {"infini_plain_keys", {"cache.method=infini", "cache.infini.memory_rope=false"}},
+          {"toy", {"cache.method=running_mean"}}};
 }
 
 inline std::vector<Case> TensorCacheOptions() {
   const std::string tc = "cache.tensor_cache.";
   const std::vector<Case> rules = {
-      {"outer", {tc + "rule=outer"}}, {"delta", {tc + "rule=delta"}}, {"wedge", {tc + "rule=wedge"}}};
+      {"outer", {tc + "write.rule=outer"}}, {"delta", {tc + "write.rule=delta"}}, {"wedge", {tc + "write.rule=wedge"}}};
   const std::vector<Case> options = {
       {"default", {}},
-      {"insert", {tc + "write=insert"}},
-      {"chunk_start", {tc + "write=chunk_start", tc + "chunk=4"}},
-      {"chunk_mean", {tc + "write=chunk_mean", tc + "chunk=4"}},
-      {"token_gate", {tc + "gate=per_token", tc + "gate_init=-2"}},
-      {"frozen", {tc + "learn_lambda=false", tc + "learn_eta=false", tc + "learn_gate=false"}},
-      {"unit_queries_keys", {tc + "normalize_queries=true", tc + "normalize_keys=true", tc + "value_scale=0.5"}},
-      {"slots", {tc + "slots=3", tc + "top_k=2", tc + "router_temperature=0.5"}},
-      {"slots_all", {tc + "slots=2", tc + "top_k=2"}},
-      {"slots_by_query", {tc + "slots=3", tc + "route_by=query"}},
-      {"slots_insert_by_query", {tc + "slots=3", tc + "route_by=query", tc + "write=insert"}},
-      {"slots_plain_keys", {tc + "slots=3", tc + "memory_rope=false"}},
-      {"slots_chunk_start", {tc + "slots=3", tc + "write=chunk_start"}},
-      {"two_timescale", {tc + "two_timescale=true", tc + "alpha_init=1"}},
-      {"two_timescale_slots", {tc + "two_timescale=true", tc + "slots=2"}},
-      {"plain_keys", {tc + "memory_rope=false"}},
-      {"plain_unit_keys", {tc + "memory_rope=false", tc + "normalize_keys=true"}},
+      {"insert", {tc + "write.when=insert"}},
+      {"chunk_start", {tc + "write.when=chunk_start", tc + "write.chunk=4"}},
+      {"chunk_mean", {tc + "write.when=chunk_mean", tc + "write.chunk=4"}},
+      {"token_gate", {tc + "read.gate=per_token", tc + "read.gate_init=-2"}},
+      {"frozen", {tc + "write.learn_lambda=false", tc + "write.learn_eta=false", tc + "read.learn_gate=false"}},
+      {"unit_queries_keys",
+       {tc + "address.normalize_queries=true", tc + "address.normalize_keys=true", tc + "write.value_scale=0.5"}},
+      {"slots", {tc + "router.slots=3", tc + "router.top_k=2", tc + "router.temperature=0.5"}},
+      {"slots_all", {tc + "router.slots=2", tc + "router.top_k=2"}},
+      {"slots_by_query", {tc + "router.slots=3", tc + "router.by=query"}},
+      {"slots_insert_by_query", {tc + "router.slots=3", tc + "router.by=query", tc + "write.when=insert"}},
+      {"slots_plain_keys", {tc + "router.slots=3", tc + "address.rope=false"}},
+      {"slots_chunk_start", {tc + "router.slots=3", tc + "write.when=chunk_start"}},
+      {"two_timescale", {tc + "timescales.slow=true", tc + "timescales.alpha_init=1"}},
+      {"two_timescale_slots", {tc + "timescales.slow=true", tc + "router.slots=2"}},
+      {"plain_keys", {tc + "address.rope=false"}},
+      {"plain_unit_keys", {tc + "address.rope=false", tc + "address.normalize_keys=true"}},
       {"no_layers", {tc + "layers=none"}},
       {"top_layer", {tc + "layers=top", tc + "top_layers=1"}},
       {"window_1", {"cache.window=1"}},
       {"long_window", {"cache.window=100"}}};
   const std::vector<Case> normalized = {
-      {"normalized_reads", {tc + "normalize_reads=true", tc + "read_floor=0.01"}},
-      {"normalized_slots", {tc + "normalize_reads=true", tc + "slots=2", tc + "two_timescale=true"}}};
+      {"normalized_reads", {tc + "read.normalize=true", tc + "read.floor=0.01"}},
+      {"normalized_slots", {tc + "read.normalize=true", tc + "router.slots=2", tc + "timescales.slow=true"}}};
   std::vector<Case> cases;
   for (const Case& rule : rules) {
     const auto add = [&](const Case& option) {
@@ -82,7 +86,7 @@ inline std::vector<Case> TensorCacheOptions() {
       cases.push_back(combined);
     };
     for (const Case& option : options) add(option);
-    if (rule.name == "wedge") continue;  // refused with normalize_reads
+    if (rule.name == "wedge") continue;  // refused with read.normalize
     for (const Case& option : normalized) add(option);
   }
   return cases;
@@ -101,7 +105,7 @@ inline std::vector<Case> Backbones() {
       {"linear_rope", {"cache.method=streaming_llm", "rope_scaling.rope_type=linear", "rope_scaling.factor=4"}},
       {"learned_positions", {"position_embedding=learned", "max_position_embeddings=256"}},
       {"learned_positions_plain_keys",
-       {"position_embedding=learned", "max_position_embeddings=256", "cache.tensor_cache.memory_rope=false"}},
+       {"position_embedding=learned", "max_position_embeddings=256", "cache.tensor_cache.address.rope=false"}},
       {"learned_positions_infini",
        {"position_embedding=learned", "max_position_embeddings=256", "cache.method=infini"}}};
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/rng.h"
@@ -9,7 +10,12 @@
 namespace tensorcache::train {
 namespace {
 
-// Calls visit(name, kind, tensor) for every tensor of the model that is defined, in a fixed order. The one list of names.
+ParameterKind KindOf(methods::LearnedTensor::Role role) {
+  return role == methods::LearnedTensor::Role::kOutput ? ParameterKind::kMemoryOutput : ParameterKind::kMemory;
+}
+
+// Calls visit(name, kind, tensor) for every tensor of the model that is defined, in a fixed order. The one list of names,
+// but for those of the cache methods.
 template <class Parameters, class Visit>
 void ForEachParameter(Parameters& p, const Visit& visit) {
   const auto see = [&](const std::string& name, ParameterKind kind, auto& tensor) {
@@ -27,14 +33,7 @@ void ForEachParameter(Parameters& p, const Visit& visit) {
     see(at + "self_attn.qkv_proj.bias", ParameterKind::kVector, attention.qkv_bias);
     see(at + "self_attn.o_proj.weight", ParameterKind::kMatrix, attention.out_weight);
     see(at + "self_attn.o_proj.bias", ParameterKind::kVector, attention.out_bias);
-    see(at + "self_attn.tensor_cache.o_proj.weight", ParameterKind::kMemoryOutput, attention.memory_out_weight);
-    see(at + "self_attn.tensor_cache.lambda_logit", ParameterKind::kMemory, attention.lambda_logit);
-    see(at + "self_attn.tensor_cache.eta_logit", ParameterKind::kMemory, attention.eta_logit);
-    see(at + "self_attn.tensor_cache.gate", ParameterKind::kMemory, attention.gate);
-    see(at + "self_attn.tensor_cache.gate_proj.weight", ParameterKind::kMemory, attention.gate_weight);
-    see(at + "self_attn.tensor_cache.alpha", ParameterKind::kMemory, attention.alpha);
-    see(at + "self_attn.tensor_cache.slot_keys", ParameterKind::kMemory, attention.slot_keys);
-    see(at + "self_attn.infini.gate", ParameterKind::kMemory, attention.infini_gate);
+    for (auto& part : attention.of_method) see(part.name, KindOf(part.declared.role), part.tensor);
     for (const auto& [name, low_rank] : {std::pair("q", &attention.q), std::pair("k", &attention.k),
                                          std::pair("v", &attention.v), std::pair("o", &attention.out)}) {
       see(at + fmt::format("self_attn.{}_proj.lora_a", name), ParameterKind::kMatrix, low_rank->a);
@@ -59,8 +58,8 @@ class Initializer {
 
   Tensor Normal(at::IntArrayRef shape) { return Normal(shape, deviation_); }
   // Of what adds to the residual stream, twice a layer.
-  Tensor Residual(at::IntArrayRef shape, int64_t layers) {
-    return Normal(shape, deviation_ / std::sqrt(2.0 * static_cast<double>(layers)));
+  Tensor Residual(at::IntArrayRef shape, int64_t layers, double scale = 1) {
+    return Normal(shape, deviation_ / std::sqrt(2.0 * static_cast<double>(layers)) * scale);
   }
   Tensor Normal(at::IntArrayRef shape, double deviation) {
     constexpr int64_t kPiece = 1 << 14;  // each with a stream of its own, so that threads can share the work
@@ -84,34 +83,31 @@ class Initializer {
   uint64_t next_tensor_ = 0;
 };
 
-double Logit(double p) { return std::log(p / (1 - p)); }
-
 Tensor Constant(at::IntArrayRef shape, double value) { return at::full(shape, value, at::kFloat); }
 
-AttentionParameters InitialAttention(const ModelConfig& config, bool has_memory, Initializer& init) {
+Tensor InitialTensor(const methods::LearnedTensor& declared, int64_t layers, Initializer& init) {
+  using Random = methods::LearnedTensor::Random;
+  if (declared.values.empty()) {
+    return declared.random == Random::kResidual ? init.Residual(declared.shape, layers, declared.random_scale)
+                                                : init.Normal(declared.shape, declared.random_scale);
+  }
+  return at::tensor(methods::NumbersOf(declared, {}).value(), at::kFloat).view(declared.shape);
+}
+
+AttentionParameters InitialAttention(const ModelConfig& config, int64_t layer, Initializer& init) {
   const int64_t E = config.hidden_size, H = config.num_attention_heads, G = config.num_key_value_heads;
   const int64_t D = config.HeadDim();
-  const TensorCacheConfig& tc = config.cache.tensor_cache;
   AttentionParameters p;
   p.qkv_weight = init.Normal({(H + 2 * G) * D, E});
   if (config.attention_bias) p.qkv_bias = Constant({(H + 2 * G) * D}, 0);
   p.out_weight = init.Residual({E, H * D}, config.num_hidden_layers);
   if (config.output_bias) p.out_bias = Constant({E}, 0);
-  if (config.cache.method == CacheMethod::kInfini) p.infini_gate = Constant({H}, config.cache.infini.gate_init);
-  if (!has_memory) return p;
-
-  p.memory_out_weight =
-      tc.zero_output ? init.Normal({E, H * D}, 0) : init.Residual({E, H * D}, config.num_hidden_layers);
-  p.lambda_logit = Constant({G, 1}, Logit(tc.lambda_init));
-  p.eta_logit = Constant({G, 1}, Logit(tc.eta_init));
-  if (tc.two_timescale) {
-    p.lambda_logit = at::cat({p.lambda_logit, Constant({G, 1}, Logit(tc.slow_lambda_init))}, 1);
-    p.eta_logit = at::cat({p.eta_logit, Constant({G, 1}, Logit(tc.slow_eta_init))}, 1);
-    p.alpha = Constant({1}, tc.alpha_init);
+  const methods::Method& method = methods::MethodOf(config.cache);
+  for (const methods::LearnedTensor& declared : method.Tensors(methods::PlaceOf(config, layer))) {
+    p.of_method.push_back({.declared = declared,
+                           .name = methods::TensorName(method, layer, declared),
+                           .tensor = InitialTensor(declared, config.num_hidden_layers, init)});
   }
-  p.gate = Constant({1}, tc.gate_init);
-  if (tc.gate == MemoryGate::kPerToken) p.gate_weight = Constant({E}, 0);
-  if (tc.slots > 1) p.slot_keys = init.Normal({G, tc.slots, D}, 1);
   return p;
 }
 
@@ -121,7 +117,7 @@ LayerParameters InitialLayer(const ModelConfig& config, int64_t index, Initializ
   LayerParameters p;
   p.attention_norm_weight = Constant({E}, 1);
   if (layer_norm) p.attention_norm_bias = Constant({E}, 0);
-  p.attention = InitialAttention(config, config.HasTensorCache(index), init);
+  p.attention = InitialAttention(config, index, init);
   p.mlp_norm_weight = Constant({E}, 1);
   if (layer_norm) p.mlp_norm_bias = Constant({E}, 0);
   const int64_t in_rows = config.gated_mlp ? 2 * F : F;
@@ -134,19 +130,9 @@ LayerParameters InitialLayer(const ModelConfig& config, int64_t index, Initializ
   return p;
 }
 
-void Freeze(const TensorCacheConfig& tc, AttentionParameters& p) {
-  const auto set = [](Tensor& tensor, bool learned) {
-    if (tensor.defined() && !learned) tensor.requires_grad_(false);
-  };
-  set(p.lambda_logit, tc.learn_lambda);
-  set(p.eta_logit, tc.learn_eta);
-  set(p.gate, tc.learn_gate);
-  set(p.gate_weight, tc.learn_gate);
-}
-
 bool IsTrained(const std::string& name, TrainedParameters trained) {
   const auto has = [&](const char* part) { return name.find(part) != name.npos; };
-  const bool memory = IsOfMemory(name);
+  const bool memory = methods::IsOfMethod(name);
   switch (trained) {
     case TrainedParameters::kAll: return true;
     case TrainedParameters::kMemory: return memory;
@@ -174,10 +160,6 @@ Parts PartsOf(const ModelConfig& config, const std::string& name) {
 
 }  // namespace
 
-bool IsOfMemory(const std::string& name) {
-  return name.find(".tensor_cache.") != name.npos || name.find(".infini.") != name.npos;
-}
-
 ModelParameters InitialParameters(const ModelConfig& config, const RandomStart& start, at::Device device) {
   Initializer init(start.seed, start.deviation);
   ModelParameters p;
@@ -193,7 +175,7 @@ ModelParameters InitialParameters(const ModelConfig& config, const RandomStart& 
     if (device != at::kCPU) tensor = tensor.to(device);
   });
   if (config.tie_word_embeddings) p.head = p.embedding;
-  SetTrained(config, TrainedParameters::kAll, &p);
+  SetTrained(TrainedParameters::kAll, &p);
   return p;
 }
 
@@ -216,11 +198,22 @@ void AddLowRank(const ModelConfig& config, const TrainOptions& options, ModelPar
   }
 }
 
-void SetTrained(const ModelConfig& config, TrainedParameters trained, ModelParameters* parameters) {
+void SetTrained(TrainedParameters trained, ModelParameters* parameters) {
   ForEachParameter(*parameters, [&](const std::string& name, ParameterKind, Tensor& tensor) {
     tensor.requires_grad_(IsTrained(name, trained));
   });
-  for (LayerParameters& layer : parameters->layers) Freeze(config.cache.tensor_cache, layer.attention);
+  for (LayerParameters& layer : parameters->layers) {
+    for (MethodTensor& part : layer.attention.of_method) {
+      if (!part.declared.learned) part.tensor.requires_grad_(false);
+    }
+  }
+}
+
+const Tensor& AttentionParameters::Get(std::string_view name) const {
+  static const Tensor none;
+  const auto found =
+      std::find_if(of_method.begin(), of_method.end(), [&](const MethodTensor& t) { return t.declared.name == name; });
+  return found == of_method.end() ? none : found->tensor;
 }
 
 Tensor AttentionParameters::QkvWeight() const {

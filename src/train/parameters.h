@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "methods/method.h"
 #include "tensorcache/config.h"
 #include "tensorcache/status.h"
 #include "train/torch.h"
@@ -16,8 +18,8 @@ namespace tensorcache::train {
 enum class ParameterKind {
   kMatrix,        // weight decay
   kVector,        // norms and biases: none
-  kMemoryOutput,  // W_tc: weight decay, and a learning rate of its own
-  kMemory,        // gates, lambda, eta, alpha, slot keys: none, and a learning rate of their own
+  kMemoryOutput,  // a method's matrix to the residual stream: weight decay, and a learning rate of its own
+  kMemory,        // a method's few numbers: none, and a learning rate of their own
 };
 
 // An addition of low rank to a weight: scale B A.
@@ -27,22 +29,22 @@ struct LowRank {
   double scale = 0;
 };
 
+// A tensor that the cache method declares (methods::Method::Tensors).
+struct MethodTensor {
+  methods::LearnedTensor declared;
+  std::string name;  // in checkpoints
+  Tensor tensor;
+};
+
 struct AttentionParameters {
   Tensor qkv_weight;  // ((H + 2 G) D, E): rows of q, then k, then v
   Tensor qkv_bias;    // undefined: none
   Tensor out_weight;  // W_o (E, H D)
   Tensor out_bias;
 
-  // Method tensor_cache, in layers that have a memory. Z memories a head: timescales x slots.
-  Tensor memory_out_weight;  // W_tc (E, H D)
-  Tensor lambda_logit;       // (G, timescales): lambda = sigmoid
-  Tensor eta_logit;          // (G, timescales)
-  Tensor gate;               // (1): the scalar gate's logit, or the per-token gate's bias
-  Tensor gate_weight;        // (E), per-token gate only
-  Tensor alpha;              // (1), two timescales only
-  Tensor slot_keys;          // (G, S, D), S > 1 only
-
-  Tensor infini_gate;  // beta (H), method infini
+  std::vector<MethodTensor> of_method;  // what the layer's cache method learns
+  // The one of that name ("lambda_logit"); undefined if the layer has none.
+  const Tensor& Get(std::string_view name) const;
 
   // While training with train.parameters lora; undefined otherwise. Not in checkpoints: Merged adds them to the weights.
   LowRank q, k, v, out;
@@ -94,17 +96,14 @@ ModelParameters InitialParameters(const ModelConfig& config, const RandomStart& 
 
 // Adds q, k, v and out of low rank to every layer: what they add is zero at the start.
 void AddLowRank(const ModelConfig& config, const TrainOptions& options, ModelParameters* parameters);
-// Which tensors require gradients. Those that the config freezes never do.
-void SetTrained(const ModelConfig& config, TrainedParameters trained, ModelParameters* parameters);
+// Which tensors require gradients. Those that the cache method freezes never do.
+void SetTrained(TrainedParameters trained, ModelParameters* parameters);
 // The same model without low-rank additions, which are part of the weights then. Shares what has none.
 ModelParameters Merged(const ModelParameters& parameters);
 
 // In a fixed order. Frozen tensors are included; they do not require gradients.
 std::vector<NamedParameter> AllParameters(const ModelParameters& parameters);
 std::vector<StoredParameter> StoredParameters(const ModelConfig& config, const ModelParameters& parameters);
-
-// Whether a tensor of this name belongs to a memory: W_tc, gates, lambda, eta, ...
-bool IsOfMemory(const std::string& name);
 
 int64_t CountParameters(const ModelParameters& parameters);
 int64_t CountTrained(const ModelParameters& parameters);

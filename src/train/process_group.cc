@@ -41,13 +41,6 @@ class C10dGroup final : public ProcessGroup {
     return WaitFor(backend_->allreduce(tensors));
   }
 
-  Wait StartBroadcast(const at::Tensor& flat, int root) override {
-    std::vector<at::Tensor> tensors = {flat};
-    c10d::BroadcastOptions options;
-    options.rootRank = root;
-    return WaitFor(backend_->broadcast(tensors, options));
-  }
-
   Wait StartBarrier() override { return WaitFor(backend_->barrier()); }
 
   void Abort() override { backend_->abort(); }

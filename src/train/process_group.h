@@ -15,7 +15,6 @@ class ProcessGroup {
 
   virtual ~ProcessGroup() = default;
   virtual Wait StartSum(const at::Tensor& flat) = 0;
-  virtual Wait StartBroadcast(const at::Tensor& flat, int root) = 0;
   virtual Wait StartBarrier() = 0;
   // After an error, so that the end of the group does not wait for ranks that are gone.
   virtual void Abort() = 0;

@@ -37,7 +37,7 @@ class RecallTraining : public ::testing::TestWithParam<const char*> {};
 TEST_P(RecallTraining, ReachesStreamingAccuracy) {
   TrainConfig config;
   ASSERT_TRUE(ReadPresetOrFile("recall", &config).ok());
-  ASSERT_TRUE(ApplyOverride(std::string("cache.tensor_cache.rule=") + GetParam(), &config).ok());
+  ASSERT_TRUE(ApplyOverride(std::string("cache.tensor_cache.write.rule=") + GetParam(), &config).ok());
   ASSERT_EQ(config.train.seed, 1337U);
   ASSERT_EQ(config.train.steps, 300);
   auto source = data::MakeSource(config.data, {.seed = config.train.seed, .rows_per_batch = 32}, nullptr);

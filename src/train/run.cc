@@ -6,10 +6,14 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <limits>
+#include <optional>
+#include <system_error>
 
 #include "core/config.h"
 #include "core/file.h"
+#include "core/folder.h"
 #include "core/text.h"
 #include "tokenizer/files.h"
 #include "train/device.h"
@@ -21,6 +25,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kRunConfigFile[] = "train.json";
+constexpr char kBestFolder[] = "best";
 constexpr char kTokenizerText[] = "tokenizer";
 
 // Of all threads of this process.
@@ -98,6 +103,7 @@ class Run {
   bool First() const { return world_->rank() == 0; }
   bool Ended() const { return trainer_->step() >= config_.train.steps || result_.reached_target; }
   Status Prepare();
+  Status LockFolder();
   Status Restore();
   Status OpenFolder();
   Result<bool> StopWanted();
@@ -113,6 +119,7 @@ class Run {
   Status Agree(const Status& mine);
 
   TrainConfig config_;
+  std::optional<FolderLock> lock_;
   const RunOptions& options_;
   const RunEvents& events_;
   std::unique_ptr<World> world_;
@@ -138,7 +145,7 @@ Status Run::Prepare() {
   here.train.device = DeviceOfProcess(config_.train.device, options_.world.local_rank);
   TC_ASSIGN_OR_RETURN(world_, World::Join(options_.world, at::Device(here.train.device)));
   // Before text is tokenised and a model made.
-  if (!options_.resume) TC_RETURN_IF_ERROR(Agree(First() ? CheckFreshFolder(options_.folder) : OkStatus()));
+  TC_RETURN_IF_ERROR(Agree(First() ? LockFolder() : OkStatus()));
   data::SourceOptions source_options{.seed = config_.train.seed,
                                      .length = config_.Block(),
                                      .rows_per_batch = config_.train.batch_size,
@@ -152,6 +159,12 @@ Status Run::Prepare() {
   const Trainer::Start start = options_.resume ? Trainer::Start::kRestored : Trainer::Start::kFresh;
   TC_ASSIGN_OR_RETURN(trainer_, Trainer::Create(here, std::move(source), world_.get(), start));
   return OkStatus();
+}
+
+Status Run::LockFolder() {
+  TC_ASSIGN_OR_RETURN(FolderLock lock, FolderLock::Take(options_.folder));
+  lock_.emplace(std::move(lock));
+  return options_.resume ? OkStatus() : CheckFreshFolder(options_.folder);
 }
 
 Status Run::Restore() {
@@ -173,7 +186,13 @@ Status Run::Restore() {
 }
 
 Status Run::OpenFolder() {
-  TC_RETURN_IF_ERROR(MakeFolder(options_.folder));
+  const std::string best = PathIn(options_.folder, kBestFolder);
+  for (const std::string& folder : {options_.folder, best}) {
+    RemoveAbandonedTemporaries(folder, std::chrono::seconds(0));
+  }
+  // A run that was killed before its first save may have left a model there; without its config it is none.
+  std::error_code ignored;
+  if (!options_.resume) std::filesystem::remove(PathIn(best, kConfigFile), ignored);
   TC_ASSIGN_OR_RETURN(MetricsLog log, MetricsLog::Open(options_.folder, trainer_->step()));
   log_ = std::make_unique<MetricsLog>(std::move(log));
   return WriteFileAtomically(PathIn(options_.folder, kRunConfigFile), JsonText(ToJson(config_)));
@@ -217,7 +236,7 @@ Status Run::Evaluate() {
   const auto record = [&]() -> Status {
     TC_RETURN_IF_ERROR(log_->Append(EvalRecord(trainer_->step(), result_.last, best)));
     if (events_.on_evaluation) events_.on_evaluation(trainer_->step(), result_.last, best);
-    return best ? SaveFolder(PathIn(options_.folder, "best")) : OkStatus();
+    return best ? SaveFolder(PathIn(options_.folder, kBestFolder)) : OkStatus();
   };
   result_.reached_target = config_.train.target_loss > 0 && result_.last.loss <= config_.train.target_loss;
   return Agree(First() ? record() : OkStatus());

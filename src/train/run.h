@@ -4,6 +4,7 @@
 //   DIR/metrics.jsonl          one line per logged step and per evaluation
 //   DIR/train_state.safetensors, config.json, model.safetensors, tokenizer files   the last checkpoint
 //   DIR/best/                  the model with the lowest validation loss
+//   DIR/.lock                  while the run goes on: no other may write there (core/folder.h)
 #pragma once
 
 #include <atomic>
@@ -40,7 +41,8 @@ struct RunResult {
   EvalMetrics last;  // of the last evaluation in this run
 };
 
-// `config` as the user gave it. Never leaves the folder without its last checkpoint.
+// `config` as the user gave it. Never leaves the folder without its last checkpoint. kInvalidArgument if another run goes on
+// in the folder.
 Result<RunResult> RunTraining(const TrainConfig& config, const RunOptions& options, const RunEvents& events);
 
 // The config of the run in `folder`, for resuming it.

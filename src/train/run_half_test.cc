@@ -80,7 +80,7 @@ class RunHalf : public ::testing::TestWithParam<Case> {
   }
 
   // Of logits of order 1. Reads that are divided by their weights' sum are so by numbers near zero, too.
-  double Rounding() const { return config_.cache.tensor_cache.normalize_reads ? 1e-4 : 1e-5; }
+  double Rounding() const { return config_.cache.tensor_cache.read.normalize ? 1e-4 : 1e-5; }
 
   // |a - b|
   static double Norm(const Logits& a, const Logits& b) {
@@ -132,7 +132,7 @@ TEST_P(RunHalf, CompanyChangesNothing) {
   for (int64_t i = 0; i < 5; ++i) {
     together.push_back(Start(model));
     ASSERT_TRUE(together.back().Prefill(Tokens(0, 7 * i)).ok());
-    alone.push_back(together.back().Fork());
+    alone.push_back(std::move(together.back().Fork()).value());
   }
   std::vector<Session*> batch;
   for (Session& session : together) batch.push_back(&session);
@@ -158,7 +158,7 @@ TEST_P(RunHalf, SavedRestoredAndForkedSessionsGoOnBitForBit) {
     ASSERT_TRUE(session.Prefill(Tokens(0, before)).ok());
     const Status saved = session.Save(path);
     ASSERT_TRUE(saved.ok()) << saved.message();
-    Session fork = session.Fork();
+    Session fork = std::move(session.Fork()).value();
     Logits original, restored, forked;
     Feed(session, before, 20, &original);
     Feed(session, before + 20, 1, &original);
@@ -175,7 +175,7 @@ TEST_P(RunHalf, SavedRestoredAndForkedSessionsGoOnBitForBit) {
     EXPECT_EQ(forked, original);
 
     const size_t size = ReadWholeFile(path, 1 << 24)->size();
-    if (bytes != 0 && config_.cache.method != CacheMethod::kFull) {
+    if (bytes != 0 && !methods::MethodOf(config_.cache).KeepsEverything()) {
       EXPECT_EQ(size, bytes);
     }
     bytes = size;
@@ -211,7 +211,7 @@ TEST(RunHalfFailures, NumbersThatAreNoneAreNoticed) {
   const testing::TempFolder folder;
   ASSERT_TRUE(SaveModel(model, folder.path()).ok());
   const RunModel run = std::move(tensorcache::Model::Load(folder.path(), {.threads = 2})).value();
-  Session bad = std::move(Session::Create(run)).value(), good = bad.Fork();
+  Session bad = std::move(Session::Create(run)).value(), good = std::move(bad.Fork()).value();
   Session* const both[] = {&good, &bad};
   const std::vector<int32_t> tokens = {4, 5};
   for (int attempt = 0; attempt < 2; ++attempt) {
@@ -232,9 +232,8 @@ TEST(RunHalfStart, AZeroOutputStartsAsTheWindow) {
   config.cache.method = CacheMethod::kTensorCache;
   for (int i = 0; i < 4; ++i) {
     const bool plain = i % 2 == 0, zero = i < 2;
-    config.cache.tensor_cache.zero_output = zero;
-    config.cache.tensor_cache.memory_rope = !plain;
-    config.cache.tensor_cache.normalize_queries = config.cache.tensor_cache.normalize_keys = plain;
+    config.cache.tensor_cache.read.zero_output = zero;
+    config.cache.tensor_cache.address = {.rope = !plain, .normalize_queries = plain, .normalize_keys = plain};
     const testing::TempFolder folder;
     ASSERT_TRUE(SaveModel(RandomModel(config), folder.path()).ok());
     CacheConfig window = config.cache;

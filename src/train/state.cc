@@ -3,42 +3,36 @@
 #include "core/check.h"
 
 namespace tensorcache::train {
-namespace {
 
-template <class Layer, class Visit>
-void ForEachTensor(Layer& layer, const Visit& visit) {
-  for (const auto part : LayerState::kParts) visit(layer.*part);
+std::vector<std::pair<std::string, Tensor>> LayerState::Parts() const {
+  std::vector<std::pair<std::string, Tensor>> parts = {{"k", k}, {"v", v}};
+  parts.insert(parts.end(), of_method.begin(), of_method.end());
+  std::erase_if(parts, [](const auto& part) { return !part.second.defined(); });
+  return parts;
 }
-
-}  // namespace
 
 void ModelState::Detach() {
   for (LayerState& layer : layers) {
-    ForEachTensor(layer, [](Tensor& tensor) {
-      if (tensor.defined()) tensor = tensor.detach();
-    });
+    for (const auto& [name, tensor] : layer.Parts()) layer.Part(name) = tensor.detach();
   }
 }
 
 ModelState ModelState::Row(int64_t row) const {
   ModelState selected = *this;
   for (LayerState& layer : selected.layers) {
-    ForEachTensor(layer, [&](Tensor& tensor) {
-      if (tensor.defined()) tensor = tensor.narrow(0, row, 1);
-    });
+    for (const auto& [name, tensor] : layer.Parts()) layer.Part(name) = tensor.narrow(0, row, 1);
   }
   return selected;
 }
 
-ModelState ModelState::Stack(const std::vector<ModelState>& states) {
+ModelState ModelState::Stack(std::vector<ModelState> states) {
   TC_CHECK(!states.empty());
   ModelState stacked = states.front();
   for (size_t i = 0; i < stacked.layers.size(); ++i) {
-    for (const auto part : LayerState::kParts) {
-      if (!(stacked.layers[i].*part).defined()) continue;
+    for (const auto& [name, tensor] : stacked.layers[i].Parts()) {
       std::vector<Tensor> rows;
-      for (const ModelState& state : states) rows.push_back(state.layers[i].*part);
-      stacked.layers[i].*part = at::cat(rows);
+      for (ModelState& state : states) rows.push_back(state.layers[i].Part(name));
+      stacked.layers[i].Part(name) = at::cat(rows);
     }
   }
   return stacked;
@@ -47,9 +41,7 @@ ModelState ModelState::Stack(const std::vector<ModelState>& states) {
 int64_t ModelState::Bytes() const {
   int64_t bytes = 0;
   for (const LayerState& layer : layers) {
-    ForEachTensor(layer, [&](const Tensor& tensor) {
-      if (tensor.defined()) bytes += static_cast<int64_t>(tensor.nbytes());
-    });
+    for (const auto& [name, tensor] : layer.Parts()) bytes += static_cast<int64_t>(tensor.nbytes());
   }
   return bytes;
 }

@@ -6,12 +6,11 @@
 #include <chrono>
 
 #include "core/config.h"
-#include "core/flops.h"
 #include "core/rng.h"
 #include "core/statistics.h"
+#include "methods/flops.h"
+#include "train/attention.h"
 #include "train/memory_meter.h"
-#include "train/ops/memory_scan.h"
-#include "train/ops/window_attention.h"
 #include "train/presets.h"
 #include "train/trainer.h"
 
@@ -63,8 +62,8 @@ const std::vector<Method>& Methods() {
       {"streaming_llm", {"cache.method=streaming_llm"}},
       {"infini", {"cache.method=infini"}},
       {"tensor_cache outer", {"cache.method=tensor_cache"}},
-      {"tensor_cache delta", {"cache.method=tensor_cache", "cache.tensor_cache.rule=delta"}},
-      {"tensor_cache wedge", {"cache.method=tensor_cache", "cache.tensor_cache.rule=wedge"}},
+      {"tensor_cache delta", {"cache.method=tensor_cache", "cache.tensor_cache.write.rule=delta"}},
+      {"tensor_cache wedge", {"cache.method=tensor_cache", "cache.tensor_cache.write.rule=wedge"}},
   };
   return methods;
 }
@@ -159,30 +158,30 @@ double TimeLayer(const Model& model, const Tensor& tokens, Backend backend) {
   });
 }
 
-// What fusing replaces in a layer: attention over the window and, with a memory, its scan, from q, k and v to gradients.
-double TimeOps(const ModelConfig& config, const Tensor& packed, Backend backend) {
+// What fusing replaces in a layer: attention over the window and, with a memory, its writes and reads, from q, k and v (packed as
+// they are projected) to gradients.
+double TimeOps(const Model& model, const Tensor& packed, Backend backend) {
+  const ModelConfig& config = model.config();
   const int64_t H = config.num_attention_heads, G = config.num_key_value_heads;
-  const CacheConfig& cache = config.cache;
+  const ForwardOptions options{.training = true, .backend = backend};
+  const RopeFrequencies still{.pairs = config.HeadDim() / 2, .hi = {}, .lo = {}};
+  const ForwardContext context(config, still, options, 0, 0, packed.size(1), at::kCPU);
+  const methods::LayerPlace place = methods::PlaceOf(config, 0);
   return SecondsOf([&] {
     const std::vector<Tensor> parts = packed.split_with_sizes({H, G, G}, 2);
-    Tensor sum = WindowAttention({.q = parts[0],
-                                  .k = parts[1],
-                                  .v = parts[2],
-                                  .window = cache.method == CacheMethod::kFull ? 0 : cache.window},
-                                 backend)
-                     .sum();
-    if (config.HasTensorCache(0)) {
-      const MemoryScanInputs scan{.q = parts[0],
-                                  .k = parts[1],
-                                  .v = parts[2],
-                                  .log_decay = at::full({G}, -0.005, at::kFloat).requires_grad_(true),
-                                  .write_strength = at::full({G}, 0.05, at::kFloat).requires_grad_(true),
-                                  .lag = cache.window,
-                                  .rule = cache.tensor_cache.rule};
-      sum = sum + MemoryScan(scan, backend).reads.sum();
-    }
+    const LayerBlock block{
+        .place = place,
+        .parameters = model.parameters().layers[0].attention,
+        .context = context,
+        .x = {},
+        .heads = {.q = parts[0], .k = parts[1], .v = parts[2], .plain_q = parts[0], .plain_k = parts[1]}};
+    MethodState state;
+    const Attended attended = Attend(block, state);
+    Tensor sum = attended.local.sum();
+    if (attended.reads.defined()) sum = sum + attended.reads.sum();
     sum.backward();
     packed.mutable_grad().reset();
+    for (const MethodTensor& learned : block.parameters.of_method) learned.tensor.mutable_grad().reset();
   });
 }
 
@@ -261,8 +260,8 @@ Result<std::vector<FusionRow>> BenchFusion(const std::string& preset, int repeat
             .requires_grad_(true);
     std::array<std::vector<double>, 4> seconds;
     for (int repeat = 0; repeat <= repeats; ++repeat) {
-      seconds[0].push_back(TimeOps(shape, packed, Backend::kFused));
-      seconds[1].push_back(TimeOps(shape, packed, Backend::kComposite));
+      seconds[0].push_back(TimeOps(model, packed, Backend::kFused));
+      seconds[1].push_back(TimeOps(model, packed, Backend::kComposite));
       seconds[2].push_back(TimeLayer(model, input, Backend::kFused));
       seconds[3].push_back(TimeLayer(model, input, Backend::kComposite));
     }

@@ -18,7 +18,7 @@ struct TrainBenchRow {
   int64_t tokens = 0;  // of a row
   double tokens_per_second = 0;
   double to_window = 0;         // tokens/s over those of method window
-  double gflops = 0;            // by core/flops.h
+  double gflops = 0;            // by methods/flops.h
   double sgemm_gflops = 0;      // all threads, measured between the steps
   double utilisation = 0;       // gflops / sgemm_gflops
   int64_t peak_bytes = 0;       // of tensors in a step: parameters, optimiser, activations, gradients

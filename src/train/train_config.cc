@@ -4,6 +4,7 @@
 
 #include "core/config.h"
 #include "core/text.h"
+#include "methods/method.h"
 
 namespace tensorcache::train {
 namespace {
@@ -18,50 +19,31 @@ Status CheckRange(std::string_view name, double value, double low, double high) 
   return InvalidArgument(fmt::format("train.{} is {}; it must be {} to {}", name, value, low, high));
 }
 
-// Carried rows must be alike: their window, and StreamingLLM's sinks, full after one block.
 Status ValidateCarry(const TrainConfig& config) {
-  const CacheConfig& cache = config.model.cache;
-  const TensorCacheConfig& tc = cache.tensor_cache;
-  const int64_t block = config.Block();
-  if (cache.method == CacheMethod::kFull) {
-    return InvalidArgument("train.carry_state needs a state of bounded size; cache.method full has none");
-  }
   if (config.model.position_embedding == PositionKind::kLearned) {
     return InvalidArgument(
         "train.carry_state goes on beyond max_position_embeddings, where position_embedding learned ends");
   }
-  const int64_t kept = cache.window + (cache.method == CacheMethod::kStreamingLlm ? cache.sinks : 0);
-  if (block < kept) {
-    return InvalidArgument(
-        fmt::format("train.carry_state needs blocks of at least the {} tokens that the cache keeps; "
-                    "they have {} (train.block, or max_position_embeddings)",
-                    kept, block));
+  const CacheConfig& cache = config.model.cache;
+  return methods::MethodOf(cache).ValidateCarriedState(cache, config.Block());
+}
+
+bool HasMemory(const ModelConfig& model) {
+  for (int64_t layer = 0; layer < model.num_hidden_layers; ++layer) {
+    if (methods::MethodOf(model.cache).HasMemory(methods::PlaceOf(model, layer))) return true;
   }
-  const bool chunked = cache.method == CacheMethod::kTensorCache &&
-                       (tc.write == MemoryWrite::kChunkStart || tc.write == MemoryWrite::kChunkMean);
-  if (chunked && block % tc.chunk != 0) {
-    return InvalidArgument(
-        fmt::format("train.carry_state needs blocks ({} tokens) to be a multiple of cache.tensor_cache.chunk "
-                    "({})",
-                    block, tc.chunk));
-  }
-  return OkStatus();
+  return false;
 }
 
 // Training that starts from a model that is there.
 Status ValidateAdaptation(const TrainConfig& config) {
   const TrainOptions& train = config.train;
-  const CacheConfig& cache = config.model.cache;
   if (train.parameters != TrainedParameters::kAll && train.init.empty()) {
     return InvalidArgument(
         fmt::format("train.parameters {} leaves the rest of the model as it is, which would be random; give train.init",
                     NameOf(train.parameters)));
   }
-  bool has_memory = cache.method == CacheMethod::kInfini;
-  for (int64_t layer = 0; layer < config.model.num_hidden_layers; ++layer) {
-    has_memory = has_memory || config.model.HasTensorCache(layer);
-  }
-  if (train.parameters == TrainedParameters::kMemory && !has_memory) {
+  if (train.parameters == TrainedParameters::kMemory && !HasMemory(config.model)) {
     return InvalidArgument("train.parameters memory trains nothing: the model has no memory in any layer");
   }
   if (train.parameters == TrainedParameters::kLora) {

@@ -22,7 +22,7 @@ constexpr auto EnumNames(ComputeDtype) {
 // Which parameters training changes; the others stay as `init` has them.
 enum class TrainedParameters {
   kAll,
-  kMemory,              // W_tc, gates, lambda, eta, alpha, slot keys
+  kMemory,              // what the cache method learns: W_tc, gates, lambda, eta, alpha, slot keys
   kMemoryAndAttention,  // and the attention's projections
   kLora,                // the memory, and a low-rank addition to each of the attention's projections
 };

@@ -38,16 +38,36 @@ uint64_t NoiseSeed(uint64_t seed, int64_t step, int rank) {
   return rng.NextU64();
 }
 
-// The model at train.init as it was made: with full attention, or the window it was trained with.
+// Whether the cache method has tensors in any layer.
+bool LearnsSomething(const ModelConfig& config) {
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    if (!methods::MethodOf(config.cache).Tensors(methods::PlaceOf(config, layer)).empty()) return true;
+  }
+  return false;
+}
+
+// The model at train.init as it was made: with full attention, or the window it was trained with. A memory teaches
+// nothing: what it has learned is no part of the model it was added to.
 Result<Model> LoadTeacher(const TrainConfig& config, at::Device device) {
   ModelConfig made;
   TC_RETURN_IF_ERROR(ReadConfigFile(PathIn(config.train.init, kConfigFile), &made));
   ModelConfig teaching = config.model;
-  const bool windowed = made.cache.method == CacheMethod::kWindow || made.cache.method == CacheMethod::kStreamingLlm;
-  teaching.cache = windowed ? made.cache : CacheConfig{.method = CacheMethod::kFull};
+  teaching.cache = made.cache;
+  if (LearnsSomething(teaching)) teaching.cache = {.method = CacheMethod::kFull};
   TC_ASSIGN_OR_RETURN(Model teacher, Model::Create(teaching, {}, device));
   TC_RETURN_IF_ERROR(LoadParameters(config.train.init, teacher, Memories::kMayDiffer));
   return teacher;
+}
+
+// A part of a layer's carried state, as train states name it.
+std::string CarriedName(size_t layer, const std::string& part) { return fmt::format("carried.{}.{}", layer, part); }
+
+// The parts that a layer's state may have.
+std::vector<std::string> PartNames(const ModelConfig& config, size_t layer) {
+  std::vector<std::string> names = {"k", "v"};
+  const methods::LayerPlace place = methods::PlaceOf(config, static_cast<int64_t>(layer));
+  for (const methods::StateArray& array : methods::MethodOf(config.cache).Arrays(place)) names.push_back(array.name);
+  return names;
 }
 
 Result<int64_t> Number(const TrainState& state, const std::string& key) {
@@ -66,7 +86,6 @@ Result<int64_t> Number(const TrainState& state, const std::string& key) {
 Result<std::unique_ptr<Trainer>> Trainer::Create(const TrainConfig& config,
                                                  std::shared_ptr<const data::BatchSource> source, World* world,
                                                  Start start) {
-  TC_RETURN_IF_ERROR(ValidateTrainConfig(config));
   if (config.train.batch_size < world->size()) {
     return InvalidArgument(fmt::format("train.batch_size is {}, but {} processes share it; give each at least one row",
                                        config.train.batch_size, world->size()));
@@ -149,7 +168,7 @@ Tensor Trainer::CarriedLoss(const data::Batch& batch, Rows rows, std::vector<Lay
   const ForwardOptions options = TrainingOptions();
   const CacheConfig& cache = model_.config().cache;
   // All rows may count positions alike, from the start of the run, where only differences of positions matter.
-  const bool relative = cache.method != CacheMethod::kInfini || !cache.infini.memory_rope;
+  const bool relative = methods::MethodOf(cache).IsRelative(cache);
   const int64_t start = step() * batch.length;
   carried_.resize(static_cast<size_t>(batch.rows));
   std::map<int64_t, std::vector<int64_t>> groups;  // rows by the position they start from
@@ -292,9 +311,7 @@ Status Trainer::SaveCarried(TrainState* state) {
   TC_RETURN_IF_ERROR(world_->AllReduceSum(positions));
   state->texts[kCarriedPositions] = Json(positions).dump();
   for (size_t i = 0; i < carried.layers.size(); ++i) {
-    for (size_t part = 0; part < LayerState::kParts.size(); ++part) {
-      Tensor rows = carried.layers[i].*LayerState::kParts[part];
-      if (!rows.defined()) continue;
+    for (auto [name, rows] : carried.layers[i].Parts()) {
       if (world_->size() > 1) {  // each process adds its rows to zeros
         std::vector<int64_t> shape = rows.sizes().vec();
         shape[0] = config_.train.batch_size;
@@ -303,7 +320,7 @@ Status Trainer::SaveCarried(TrainState* state) {
         TC_RETURN_IF_ERROR(world_->AllReduceSum(std::vector<Tensor>{all}));
         rows = all;
       }
-      state->tensors.push_back({fmt::format("carried.{}.{}", i, LayerState::kPartNames[part]), rows});
+      state->tensors.push_back({CarriedName(i, name), rows});
     }
   }
   return OkStatus();
@@ -341,14 +358,13 @@ Status Trainer::RestoreCarried(const TrainState& state, const std::map<std::stri
   carried.layers.resize(model_.parameters().layers.size());
   const Rows local = LocalRows();
   for (size_t i = 0; i < carried.layers.size(); ++i) {
-    for (size_t part = 0; part < LayerState::kParts.size(); ++part) {
-      const auto found = stored.find(fmt::format("carried.{}.{}", i, LayerState::kPartNames[part]));
+    for (const std::string& name : PartNames(model_.config(), i)) {
+      const auto found = stored.find(CarriedName(i, name));
       if (found == stored.end()) continue;
       if (found->second.dim() < 1 || found->second.size(0) != config_.train.batch_size) {
         return Corrupt(fmt::format("{}: carries the states of another number of rows", kTrainStateFile));
       }
-      carried.layers[i].*LayerState::kParts[part] =
-          found->second.narrow(0, local.first, local.count).to(model_.device());
+      carried.layers[i].Part(name) = found->second.narrow(0, local.first, local.count).to(model_.device());
     }
   }
   for (int64_t row = 0; row < local.count; ++row) {

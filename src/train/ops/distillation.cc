@@ -1,8 +1,7 @@
 #include "train/ops/distillation.h"
 
+#include "train/ops/autograd.h"
 #include "train/ops/chunked_loss.h"
-#include "train/ops/fused.h"
-#include "train/ops/rows.h"
 
 namespace tensorcache::train {
 namespace {

@@ -1,9 +1,9 @@
 #include "train/ops/linear_cross_entropy.h"
 
 #include "kernels/norm/softmax_cross_entropy.h"
+#include "train/ops/autograd.h"
 #include "train/ops/chunked_loss.h"
-#include "train/ops/fused.h"
-#include "train/ops/rows.h"
+#include "train/ops/row_blocks.h"
 
 namespace tensorcache::train {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "train/ops/fused.h"
-#include "train/ops/rows.h"
+#include "train/ops/autograd.h"
+#include "train/ops/items.h"
 
 namespace tensorcache::train {
 namespace {

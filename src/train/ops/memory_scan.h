@@ -1,10 +1,10 @@
-// The memory as a differentiable op: kernels/memory_scan/memory_scan.h has the recurrence and the meaning of lag, past,
+// The memory as a differentiable op: tensorcache/kernels/memory_scan.h has the recurrence and the meaning of lag, past,
 // rule, mode and chunk.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/memory_scan/memory_scan.h"
+#include "tensorcache/kernels/memory_scan.h"
 #include "train/ops/backend.h"
 
 namespace tensorcache::train {

@@ -10,11 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "kernels/memory_scan/memory_scan_ref.h"
 #include "train/ops/fields_testing.h"
 #include "train/ops/gradcheck_testing.h"
+#include "train/ops/items.h"
 #include "train/ops/memory_scan.h"
 #include "train/ops/op_testing.h"
-#include "train/ops/rows.h"
 
 namespace tensorcache::train {
 namespace {

@@ -1,8 +1,8 @@
 #include "train/ops/mlp.h"
 
 #include "kernels/norm/activation.h"
-#include "train/ops/fused.h"
-#include "train/ops/rows.h"
+#include "train/ops/autograd.h"
+#include "train/ops/row_blocks.h"
 
 namespace tensorcache::train {
 namespace {
@@ -55,10 +55,10 @@ void ActivateBackward(Activation activation, const Tensor& h, int64_t width, con
 // `in` with x (N, E) -> y (N, E). h (N, F or 2 F) keeps the projections before the activation; undefined: nobody needs
 // them.
 void Forward(const MlpInputs& in, const Tensor& h, const Tensor& y) {
-  const int64_t N = in.x.size(0), block = BlockRows(N);
+  const int64_t N = in.x.size(0), block = RowsPerBlock(N);
   const Tensor a = at::empty({block, in.down_weight.size(1)}, y.options());
   const Tensor scratch = h.defined() ? Tensor() : at::empty({block, in.in_weight.size(0)}, y.options());
-  ForEachBlock(N, [&](int64_t first, int64_t count) {
+  ForEachRowBlock(N, [&](int64_t first, int64_t count) {
     Tensor h_block = h.defined() ? h.narrow(0, first, count) : scratch.narrow(0, 0, count);
     Tensor a_block = a.narrow(0, 0, count), y_block = y.narrow(0, first, count);
     Project(in.x.narrow(0, first, count), in.in_weight, in.in_bias, h_block);
@@ -73,9 +73,9 @@ struct Gradients {
 };
 
 void Backward(const MlpInputs& in, const Tensor& h, const Tensor& dy, Gradients& gradients) {
-  const int64_t N = h.size(0), F = in.down_weight.size(1), block = BlockRows(N);
+  const int64_t N = h.size(0), F = in.down_weight.size(1), block = RowsPerBlock(N);
   const Tensor a = at::empty({block, F}, h.options()), dh = at::empty({block, h.size(1)}, h.options());
-  ForEachBlock(N, [&](int64_t first, int64_t count) {
+  ForEachRowBlock(N, [&](int64_t first, int64_t count) {
     const Tensor h_block = h.narrow(0, first, count), dy_block = dy.narrow(0, first, count);
     if (gradients.down_weight.defined()) {
       const Tensor a_block = a.narrow(0, 0, count);

@@ -1,7 +1,8 @@
 #include "train/ops/norm.h"
 
-#include "kernels/norm/norm.h"
-#include "train/ops/fused.h"
+#include "tensorcache/kernels/norm.h"
+#include "train/ops/autograd.h"
+#include "train/ops/row_blocks.h"
 
 namespace tensorcache::train {
 namespace {

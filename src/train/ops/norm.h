@@ -1,4 +1,4 @@
-// Normalisation as differentiable ops: kernels/norm/norm.h has the formulas.
+// Normalisation as differentiable ops: tensorcache/kernels/norm.h has the formulas.
 #pragma once
 
 #include "train/ops/backend.h"

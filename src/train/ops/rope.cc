@@ -3,8 +3,9 @@
 #include <cstring>
 #include <functional>
 
-#include "train/ops/fused.h"
-#include "train/ops/rows.h"
+#include "train/ops/autograd.h"
+#include "train/ops/items.h"
+#include "train/ops/row_blocks.h"
 
 namespace tensorcache::train {
 namespace {
@@ -102,7 +103,7 @@ class FusedProjection : public torch::autograd::Function<FusedProjection> {
     const Tensor y = at::empty({x.size(0), x.size(1), weight.size(0) / head_dim, head_dim}, x.options());
     const Rotation rotation = {.table = table, .heads = rotated_heads};
     const Tensor flat = y.view({rows.size(0), weight.size(0)});
-    ForEachBlock(rows.size(0), [&](int64_t first, int64_t count) {
+    ForEachRowBlock(rows.size(0), [&](int64_t first, int64_t count) {
       Tensor block = flat.narrow(0, first, count);
       Project(rows.narrow(0, first, count), weight, bias.value_or(Tensor()), block);
       if (rotated_heads > 0) RotateTokens(y, rotation, first, count, block.mutable_data_ptr<float>());
@@ -124,8 +125,8 @@ class FusedProjection : public torch::autograd::Function<FusedProjection> {
     if (ctx->needs_input_grad(1)) dweight = SumOver(N, weight.sizes(), x.options());
     if (ctx->saved_data["bias"].toBool() && ctx->needs_input_grad(2)) dbias = SumOver(N, {columns}, x.options());
     const Tensor dy = rotation.heads > 0 ? WithContiguousRows(grads[0]) : grads[0].contiguous();
-    const Tensor scratch = rotation.heads > 0 ? at::empty({BlockRows(N), columns}, x.options()) : Tensor();
-    ForEachBlock(N, [&](int64_t first, int64_t count) {
+    const Tensor scratch = rotation.heads > 0 ? at::empty({RowsPerBlock(N), columns}, x.options()) : Tensor();
+    ForEachRowBlock(N, [&](int64_t first, int64_t count) {
       Tensor block;  // the gradient before the rotation, (count, columns)
       if (rotation.heads > 0) {
         block = scratch.narrow(0, 0, count);

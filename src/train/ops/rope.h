@@ -1,9 +1,9 @@
-// Rotary embedding as differentiable ops: kernels/rope/rope.h has the formula.
+// Rotary embedding as differentiable ops: tensorcache/kernels/rope.h has the formula.
 #pragma once
 
 #include <cstdint>
 
-#include "kernels/rope/rope.h"
+#include "tensorcache/kernels/rope.h"
 #include "train/ops/backend.h"
 
 namespace tensorcache::train {

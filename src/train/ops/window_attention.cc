@@ -3,9 +3,9 @@
 #include <array>
 #include <vector>
 
-#include "kernels/window_attention/window_attention.h"
-#include "train/ops/fused.h"
-#include "train/ops/rows.h"
+#include "tensorcache/kernels/window_attention.h"
+#include "train/ops/autograd.h"
+#include "train/ops/items.h"
 
 namespace tensorcache::train {
 namespace {

@@ -1,4 +1,4 @@
-// Window attention as a differentiable op: kernels/window_attention/window_attention.h has the formula.
+// Window attention as a differentiable op: tensorcache/kernels/window_attention.h has the formula.
 #pragma once
 
 #include <cstdint>

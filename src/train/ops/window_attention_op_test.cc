@@ -11,11 +11,12 @@
 #include <string>
 #include <vector>
 
-#include "kernels/window_attention/window_attention.h"
+#include "kernels/window_attention/window_attention_ref.h"
+#include "tensorcache/kernels/window_attention.h"
 #include "train/ops/fields_testing.h"
 #include "train/ops/gradcheck_testing.h"
+#include "train/ops/items.h"
 #include "train/ops/op_testing.h"
-#include "train/ops/rows.h"
 #include "train/ops/window_attention.h"
 
 namespace tensorcache::train {

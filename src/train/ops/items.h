@@ -1,4 +1,5 @@
-// What the fused ops share: tensors as the kernels see them, and the kernels' work items on torch's threads.
+// What the fused ops on (batch, head) items share: tensors as the kernels see them, and the items on torch's threads.
+// row_blocks.h has what ops on rows share.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "kernels/rows.h"
+#include "tensorcache/kernels/rows.h"
 #include "tensorcache/status.h"
 #include "train/ops/backend.h"
 
@@ -42,15 +43,6 @@ Rows<Real> RowsOf(const Tensor& x, const RowDims& dims) {
 inline void ExpectSizes(const char* op, const char* name, const Tensor& x, at::IntArrayRef sizes) {
   TORCH_CHECK(x.defined() && x.sizes() == sizes, op, ": ", name, " must have sizes ", sizes, ", not ",
               x.defined() ? x.sizes() : at::IntArrayRef());
-}
-
-// Whether autograd will ask for the gradient of an op of these tensors.
-inline bool NeedsGradient(at::TensorList tensors) {
-  if (!at::GradMode::is_enabled()) return false;
-  for (const Tensor& x : tensors) {
-    if (x.defined() && x.requires_grad()) return true;
-  }
-  return false;
 }
 
 // Calls work(begin, end, scratch) -> Status for ranges of 0 .. items - 1 on torch's threads, each call with scratch of

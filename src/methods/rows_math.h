@@ -1,14 +1,14 @@
-// Small functions of numbers and of rows of them.
+// Small functions of rows of numbers.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 
-namespace tensorcache::runtime {
+namespace tensorcache::methods {
 
-template <class Real>
-Real Sigmoid(Real x) {
-  return 1 / (1 + std::exp(-x));
+inline void CopyRow(const float* from, int64_t n, float* to) {
+  std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
 }
 
 inline float Dot(const float* a, const float* b, int64_t n) {
@@ -23,4 +23,4 @@ inline void UnitLength(const float* x, int64_t n, float* y) {
   for (int64_t i = 0; i < n; ++i) y[i] = x[i] * scale;
 }
 
-}  // namespace tensorcache::runtime
+}  // namespace tensorcache::methods

@@ -1,9 +1,9 @@
-// What the fused ops on rows share; rows.h has what ops on (batch, head) items do.
+// What the fused ops on rows share: rows on torch's threads, and in blocks between products of matrices. items.h has what
+// ops on (batch, head) items share.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 
 #include "train/torch.h"
 
@@ -16,17 +16,6 @@ void ParallelRows(int64_t rows, int64_t width, const F& f) {
   at::parallel_for(0, rows, std::max<int64_t>(1, kElements / std::max<int64_t>(1, width)), f);
 }
 
-// Function::apply wants optional tensors: it asks undefined ones for their device. Those that are none count neither as
-// inputs of the node nor in the index that needs_input_grad takes.
-inline std::optional<Tensor> OrNone(const Tensor& tensor) {
-  return tensor.defined() ? std::optional<Tensor>(tensor) : std::nullopt;
-}
-
-// The first line of every backward: the kernels leave no trace that a second derivative could follow.
-inline void RefuseSecondDerivative() {
-  TORCH_CHECK(!at::GradMode::is_enabled(), "fused ops have no second derivative: use Backend::kComposite");
-}
-
 // x (..., E) as contiguous rows (N, E); a view if x is contiguous.
 inline Tensor AsRows(const Tensor& x) { return x.reshape({-1, x.size(-1)}).contiguous(); }
 
@@ -36,15 +25,15 @@ inline Tensor AsRows(const Tensor& x) { return x.reshape({-1, x.size(-1)}).conti
 inline constexpr int64_t kBlockRows = 1024;
 
 // Rows of every block but the last, which may have fewer.
-inline int64_t BlockRows(int64_t rows) {
+inline int64_t RowsPerBlock(int64_t rows) {
   const int64_t blocks = std::max<int64_t>(1, (rows + kBlockRows - 1) / kBlockRows);
   return (rows + blocks - 1) / blocks;
 }
 
 // f(first, count) for each block of rows, in order.
 template <class F>
-void ForEachBlock(int64_t rows, const F& f) {
-  const int64_t block = BlockRows(rows);
+void ForEachRowBlock(int64_t rows, const F& f) {
+  const int64_t block = RowsPerBlock(rows);
   for (int64_t first = 0; first < rows; first += block) f(first, std::min(block, rows - first));
 }
 
