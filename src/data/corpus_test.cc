@@ -205,10 +205,15 @@ TEST_F(CorpusTest, ADamagedTokenFileIsMadeAgain) {
   Open(config, tokenizer);
   const fs::path cached = fs::directory_iterator(Path("cache"))->path();
   EXPECT_TRUE(cached.filename().native().starts_with("a_txt-")) << cached;
-  fs::resize_file(cached, 30);
-  EXPECT_EQ(TrainTokens(config, tokenizer), Encoded(tokenizer, "abc"));
-  EXPECT_GT(calls_, 0);
-  EXPECT_EQ(CachedFiles(), 1);
+  const std::string whole = ReadWholeFile(cached.native(), 1 << 20).value();
+  std::string flipped = whole;
+  flipped[16] ^= 1;  // a token, and still one of the vocabulary
+  for (const std::string& damaged : {whole.substr(0, 30), flipped}) {
+    Put("cache/" + cached.filename().native(), damaged);
+    EXPECT_EQ(TrainTokens(config, tokenizer), Encoded(tokenizer, "abc"));
+    EXPECT_GT(calls_, 0);
+    EXPECT_EQ(CachedFiles(), 1);
+  }
 }
 
 TEST_F(CorpusTest, TheFirstFileThatIsNotTextIsNamed) {

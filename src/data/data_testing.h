@@ -50,7 +50,12 @@ class FakeTokenizer : public Tokenizer {
   explicit FakeTokenizer(int group = 1, bool ends = false) : group_(group), ends_(ends) {}
 
   int64_t vocab_size() const override { return 65537; }
-  Status Encode(std::string_view text, std::vector<int32_t>* tokens) const override {
+  int32_t end_of_text() const override { return ends_ ? 65536 : -1; }
+  int32_t begin_of_text() const override { return ends_ ? 65535 : -1; }
+  uint64_t fingerprint() const override { return static_cast<uint64_t>(group_ * 2 + (ends_ ? 1 : 0)); }
+
+ private:
+  Status DoEncode(const EncodeOptions&, std::string_view text, std::vector<int32_t>* tokens) const override {
     if (text.find('\x01') != std::string_view::npos) return InvalidArgument("an unknown character");
     const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
     for (size_t i = 0; i < text.size(); i += static_cast<size_t>(group_)) {
@@ -59,13 +64,9 @@ class FakeTokenizer : public Tokenizer {
     }
     return OkStatus();
   }
-  Status Decode(std::span<const int32_t>, std::string*) const override { return Unsupported("not needed"); }
-  int32_t end_of_text() const override { return ends_ ? 65536 : -1; }
-  int32_t begin_of_text() const override { return ends_ ? 65535 : -1; }
-  Status Save(const std::string&) const override { return Unsupported("not needed"); }
-  uint64_t fingerprint() const override { return static_cast<uint64_t>(group_ * 2 + (ends_ ? 1 : 0)); }
+  Status DoDecode(int32_t, std::span<const int32_t>, std::string*) const override { return Unsupported("not needed"); }
+  Status DoSave(const std::string&) const override { return Unsupported("not needed"); }
 
- private:
   int group_;
   bool ends_;
 };

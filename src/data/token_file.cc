@@ -6,11 +6,11 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <initializer_list>
 #include <string_view>
 
 #include "core/check.h"
 #include "core/text.h"
-#include "tokenizer/fingerprint.h"
 
 namespace tensorcache::data {
 namespace {
@@ -21,6 +21,7 @@ constexpr std::string_view kMagic = "tctokens";
 constexpr std::string_view kEndMagic = "tctokend";
 constexpr int64_t kHeaderBytes = 16;
 constexpr int64_t kFooterBytes = 48;
+constexpr int64_t kBlockBytes = int64_t{64} << 10;
 constexpr uint64_t kMaxVocab = uint64_t{1} << 31;
 constexpr uint64_t kSmallVocab = 65536;
 
@@ -46,12 +47,11 @@ std::array<std::byte, kHeaderBytes> Header(uint32_t token_bytes) {
   return header;
 }
 
-uint64_t Checksum(std::span<const std::byte> header, std::span<const std::byte> offsets,
-                  std::span<const std::byte> counts) {
-  tokenizer::Fingerprint sum;
-  for (const auto& part : {header, offsets, counts}) {
-    sum.Add(std::string_view(reinterpret_cast<const char*>(part.data()), part.size()));
-  }
+int64_t BlocksOf(int64_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes; }
+
+uint64_t Checksum(std::initializer_list<std::span<const std::byte>> parts) {
+  Crc64 sum;
+  for (const auto& part : parts) sum.Add(part);
   return sum.value();
 }
 
@@ -76,11 +76,13 @@ Result<TokenFile> TokenFile::Open(const std::string& path) {
   return file;
 }
 
-Result<TokenFile> TokenFile::FromMemory(std::span<const std::byte> bytes, std::string source) {
+Result<TokenFile> TokenFile::FromMemory(std::span<const std::byte> bytes, std::string source, int64_t checked_on_open) {
   TokenFile file;
   const Status status = file.Parse(bytes);
   if (!status.ok()) return Status(status.code(), fmt::format("{}: {}", Quoted(source), status.message()));
   file.source_ = std::move(source);
+  const int64_t token_bytes = std::ssize(file.token_data_);
+  if (token_bytes < checked_on_open) TC_RETURN_IF_ERROR(file.CheckBlocks(0, token_bytes));
   return file;
 }
 
@@ -112,15 +114,18 @@ Status TokenFile::Parse(std::span<const std::byte> bytes) {
   vocab_size_ = static_cast<int64_t>(vocab_size);
   tokens_ = static_cast<int64_t>(tokens);
   documents_ = static_cast<int64_t>(documents);
-  const int64_t offsets_at = kHeaderBytes + RoundUpTo8(tokens_ * token_bytes_);
+  const int64_t data_bytes = RoundUpTo8(tokens_ * token_bytes_), blocks = BlocksOf(data_bytes);
+  const int64_t sums_at = kHeaderBytes + data_bytes, offsets_at = sums_at + 8 * blocks;
   const int64_t offsets_bytes = 8 * (documents_ + 1);
   if (offsets_at + offsets_bytes + kFooterBytes != size) {
     return Corrupt(
         fmt::format("a damaged token file: {} bytes do not hold {} tokens in {} documents", size, tokens, documents));
   }
-  token_data_ = bytes.data() + kHeaderBytes;
+  token_data_ = bytes.subspan(kHeaderBytes, static_cast<size_t>(data_bytes));
+  sums_ = bytes.data() + sums_at;
   offsets_ = bytes.data() + offsets_at;
-  if (Checksum(bytes.first(kHeaderBytes), {offsets_, static_cast<size_t>(offsets_bytes)}, {footer, 32}) != checksum) {
+  is_checked_ = std::make_unique<std::atomic<bool>[]>(static_cast<size_t>(blocks));
+  if (Checksum({bytes.first(kHeaderBytes), {sums_, footer + 32}}) != checksum) {
     return Corrupt("a damaged token file: wrong checksum; delete it and tokenise the text again");
   }
   for (int64_t i = 0; i < documents_; ++i) {
@@ -139,9 +144,28 @@ int64_t TokenFile::Offset(int64_t i) const {
   return Load<int64_t>(offsets_ + 8 * i);
 }
 
+Status TokenFile::CheckBlocks(int64_t begin, int64_t end) const {
+  for (int64_t block = begin / kBlockBytes; block < BlocksOf(end); ++block) {
+    std::atomic<bool>& is_checked = is_checked_[static_cast<size_t>(block)];
+    if (is_checked) continue;
+    const int64_t at = block * kBlockBytes, size = std::min(kBlockBytes, std::ssize(token_data_) - at);
+    if (Checksum({token_data_.subspan(static_cast<size_t>(at), static_cast<size_t>(size))}) !=
+        Load<uint64_t>(sums_ + 8 * block)) {
+      return Corrupt(
+          fmt::format("{}: a damaged token file: wrong checksum of the tokens from {} on; delete it and "
+                      "tokenise the text again",
+                      Quoted(source_), at / token_bytes_));
+    }
+    is_checked = true;
+  }
+  return OkStatus();
+}
+
 Status TokenFile::Read(int64_t first, std::span<int32_t> out) const {
   TC_CHECK(first >= 0 && first <= tokens_ && std::ssize(out) <= tokens_ - first);
-  const std::byte* from = token_data_ + first * token_bytes_;
+  const int64_t begin = first * token_bytes_;
+  TC_RETURN_IF_ERROR(CheckBlocks(begin, begin + std::ssize(out) * token_bytes_));
+  const std::byte* from = token_data_.data() + begin;
   const uint32_t largest = token_bytes_ == 2 ? Widen<uint16_t>(from, out) : Widen<uint32_t>(from, out);
   if (!out.empty() && largest >= vocab_size_) {
     return Corrupt(
@@ -172,11 +196,29 @@ Status TokenFileWriter::AppendAs(std::span<const int32_t> tokens) {
       }
       narrow[i] = static_cast<Token>(tokens[i]);
     }
-    TC_RETURN_IF_ERROR(file_.Append(std::as_bytes(std::span(narrow).first(count))));
+    TC_RETURN_IF_ERROR(AppendBytes(std::as_bytes(std::span(narrow).first(count))));
     tokens_ += static_cast<int64_t>(count);
     tokens = tokens.subspan(count);
   }
   return OkStatus();
+}
+
+Status TokenFileWriter::AppendBytes(std::span<const std::byte> bytes) {
+  TC_RETURN_IF_ERROR(file_.Append(bytes));
+  while (!bytes.empty()) {
+    const size_t part = std::min(bytes.size(), static_cast<size_t>(kBlockBytes - block_bytes_));
+    block_sum_.Add(bytes.first(part));
+    block_bytes_ += static_cast<int64_t>(part);
+    bytes = bytes.subspan(part);
+    if (block_bytes_ == kBlockBytes) EndBlock();
+  }
+  return OkStatus();
+}
+
+void TokenFileWriter::EndBlock() {
+  if (block_bytes_ > 0) sums_.push_back(block_sum_.value());
+  block_sum_ = {};
+  block_bytes_ = 0;
 }
 
 Status TokenFileWriter::Append(std::span<const int32_t> tokens) {
@@ -189,14 +231,16 @@ Status TokenFileWriter::Commit() {
   const int64_t token_bytes = TokenBytesFor(static_cast<uint64_t>(vocab_size_));
   const std::array<std::byte, 8> zeros{};
   const int64_t padding = RoundUpTo8(tokens_ * token_bytes) - tokens_ * token_bytes;
-  TC_RETURN_IF_ERROR(file_.Append(std::span(zeros).first(static_cast<size_t>(padding))));
-  const auto offsets = std::as_bytes(std::span(starts_));
-  TC_RETURN_IF_ERROR(file_.Append(offsets));
+  TC_RETURN_IF_ERROR(AppendBytes(std::span(zeros).first(static_cast<size_t>(padding))));
+  EndBlock();
   const std::array<uint64_t, 4> counts = {static_cast<uint64_t>(vocab_size_), fingerprint_,
                                           static_cast<uint64_t>(tokens_), starts_.size() - 1};
-  const auto count_bytes = std::as_bytes(std::span(counts));
-  TC_RETURN_IF_ERROR(file_.Append(count_bytes));
-  const uint64_t checksum = Checksum(Header(static_cast<uint32_t>(token_bytes)), offsets, count_bytes);
+  const std::span<const std::byte> sum_bytes = std::as_bytes(std::span(sums_)),
+                                   offset_bytes = std::as_bytes(std::span(starts_)),
+                                   count_bytes = std::as_bytes(std::span(counts));
+  for (const auto& part : {sum_bytes, offset_bytes, count_bytes}) TC_RETURN_IF_ERROR(file_.Append(part));
+  const auto header = Header(static_cast<uint32_t>(token_bytes));
+  const uint64_t checksum = Checksum({header, sum_bytes, offset_bytes, count_bytes});
   TC_RETURN_IF_ERROR(file_.Append(std::as_bytes(std::span(&checksum, 1))));
   TC_RETURN_IF_ERROR(file_.Append(kEndMagic));
   return file_.Commit();

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "core/checksum.h"
 #include "core/rng.h"
 #include "data/data_testing.h"
-#include "tokenizer/fingerprint.h"
 
 namespace tensorcache::data {
 namespace {
@@ -41,6 +41,19 @@ void Set(std::string* bytes, size_t at, T value) {
   std::memcpy(bytes->data() + at, &value, sizeof(value));
 }
 
+// Gives a file of one block, whose tokens take `data` bytes, the checksums that fit what is in it.
+void Seal(std::string* bytes, size_t data) {
+  const auto parts = std::as_bytes(std::span(*bytes));
+  const size_t footer = bytes->size() - 48;
+  Crc64 block;
+  block.Add(parts.subspan(16, data));
+  Set(bytes, 16 + data, block.value());
+  Crc64 rest;
+  rest.Add(parts.first(16));
+  rest.Add(parts.subspan(16 + data, footer + 32 - (16 + data)));
+  Set(bytes, footer + 32, rest.value());
+}
+
 TEST_F(TokenFileTest, RoundTripWithNarrowAndWideTokens) {
   for (const int64_t vocab : {int64_t{1}, int64_t{256}, int64_t{65536}, int64_t{65537}, int64_t{1} << 31}) {
     Rng rng(static_cast<uint64_t>(vocab));
@@ -63,7 +76,8 @@ TEST_F(TokenFileTest, RoundTripWithNarrowAndWideTokens) {
       EXPECT_EQ(read, documents[static_cast<size_t>(i)]);
     }
     const auto bytes = static_cast<int64_t>(std::filesystem::file_size(Path("file")));
-    EXPECT_EQ(bytes, 16 + 28196 * (vocab <= 65536 ? 2 : 4) + 7 * 8 + 48);
+    const int64_t data = 28196 * (vocab <= 65536 ? 2 : 4), blocks = vocab <= 65536 ? 1 : 2;
+    EXPECT_EQ(bytes, 16 + data + 8 * blocks + 7 * 8 + 48);
   }
 }
 
@@ -102,8 +116,9 @@ TEST_F(TokenFileTest, TheWriterRefusesTokensOutsideTheVocabulary) {
 TEST_F(TokenFileTest, TheReaderRefusesTokensOutsideTheVocabulary) {
   std::string bytes = Bytes(10, {{1, 2, 3, 4}});
   Set<uint16_t>(&bytes, 16 + 2 * 2, 10);
+  Seal(&bytes, 4 * 2);
   const auto file = Parse(bytes);
-  ASSERT_TRUE(file.ok());  // the tokens are not read when it is opened
+  ASSERT_TRUE(file.ok());  // right checksums
   std::vector<int32_t> out(2);
   EXPECT_TRUE(file->Read(0, out).ok());
   const Status status = file->Read(1, out);
@@ -111,6 +126,7 @@ TEST_F(TokenFileTest, TheReaderRefusesTokensOutsideTheVocabulary) {
   EXPECT_NE(status.message().find("token 10"), std::string::npos) << status.message();
   std::string wide = Bytes(100000, {{1, 2, 3, 4}});
   Set<uint32_t>(&wide, 16, 0xFFFFFFFF);
+  Seal(&wide, 4 * 4);
   EXPECT_EQ(Parse(wide)->Read(0, out).code(), StatusCode::kCorrupt);
 }
 
@@ -119,9 +135,9 @@ TEST_F(TokenFileTest, ForeignFilesAreRefusedWithReason) {
   EXPECT_EQ(ErrorOf("just some text, long enough for a header"), "not a token file");
   std::string bytes = Bytes(10, {{1, 2, 3}});
   EXPECT_EQ(ErrorOf(bytes), "ok");
-  Set<uint32_t>(&bytes, 8, 2);
+  Set<uint32_t>(&bytes, 8, 1);
   EXPECT_EQ(ErrorOf(bytes, StatusCode::kUnsupported),
-            "a token file of version 2, this program reads version 1; tokenise the text again");
+            "a token file of version 1, this program reads version 2; tokenise the text again");
   EXPECT_EQ(TokenFile::Open(Path("missing")).status().code(), StatusCode::kNotFound);
 }
 
@@ -132,14 +148,36 @@ TEST_F(TokenFileTest, EveryTruncationIsRefused) {
   EXPECT_NE(ErrorOf(bytes + bytes), "ok");
 }
 
-TEST_F(TokenFileTest, EveryChangedBitOutsideTheTokensIsRefused) {
-  const std::string bytes = Bytes(70000, {{1, 2, 3}, {}, {4, 69999, 5}});
+TEST_F(TokenFileTest, EveryChangedBitIsRefused) {
+  const std::string bytes = Bytes(70000, {{1, 2, 3}, {}, {4, 69999, 5, 6}});
   for (size_t at = 0; at < bytes.size(); ++at) {
-    if (at >= 16 && at < 16 + 6 * 4) continue;
     for (int bit = 0; bit < 8; ++bit) {
       std::string changed = bytes;
       changed[at] = static_cast<char>(changed[at] ^ 1 << bit);
       EXPECT_FALSE(Parse(changed).ok()) << "byte " << at << " bit " << bit;
+    }
+  }
+}
+
+// Of a large file, what is read is compared, and nothing before it is read.
+TEST_F(TokenFileTest, DamageIsFoundWhereItIsRead) {
+  constexpr int64_t kTokens = 100'000, kInBlock = 32768;
+  std::vector<int32_t> tokens(kTokens);
+  for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % 50000);
+  std::string bytes = Bytes(50000, {tokens});
+  bytes[16 + 2 * 40'000] ^= 1;  // in the second block
+  EXPECT_EQ(ErrorOf(bytes),
+            "a damaged token file: wrong checksum of the tokens from 32768 on; delete it and tokenise the text again");
+  const auto file = TokenFile::FromMemory(std::as_bytes(std::span(bytes)), "test", 0);
+  ASSERT_TRUE(file.ok());
+  std::vector<int32_t> out(10);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(file->Read(kInBlock - 10, out).ok());
+    EXPECT_TRUE(file->Read(2 * kInBlock, out).ok());
+    EXPECT_TRUE(file->Read(kTokens - 10, out).ok());
+    EXPECT_EQ(out.back(), (kTokens - 1) % 50000);
+    for (const int64_t first : {kInBlock - 9, kInBlock, 2 * kInBlock - 1}) {
+      EXPECT_EQ(file->Read(first, out).code(), StatusCode::kCorrupt) << first;
     }
   }
 }
@@ -160,15 +198,11 @@ TEST_F(TokenFileTest, HugeCountsAreRefusedBeforeTheyAreUsed) {
 // A right checksum vouches for nothing: the documents are checked all the same.
 TEST_F(TokenFileTest, DocumentsInDisorderAreRefused) {
   const std::string bytes = Bytes(10, {{1, 2, 3}, {4}});
-  const size_t offsets = 16 + 8, footer = bytes.size() - 48;
+  const size_t offsets = 16 + 8 + 8;
   const auto error = [&](const std::vector<uint64_t>& starts) {
     std::string changed = bytes;
     for (size_t i = 0; i < starts.size(); ++i) Set(&changed, offsets + 8 * i, starts[i]);
-    tokenizer::Fingerprint sum;
-    sum.Add(std::string_view(changed).substr(0, 16));
-    sum.Add(std::string_view(changed).substr(offsets, footer - offsets));
-    sum.Add(std::string_view(changed).substr(footer, 32));
-    Set(&changed, footer + 32, sum.value());
+    Seal(&changed, 8);
     return ErrorOf(changed);
   };
   EXPECT_EQ(error({0, 3, 4}), "ok");

@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 #include "core/statistics.h"
-#include "kernels/memory_scan/memory_scan.h"
+#include "tensorcache/kernels/memory_scan.h"
 
 namespace tensorcache::experiments {
 namespace {
@@ -108,17 +108,18 @@ double CapacityTrial::WriteNext() {
     oldest_key_ = key_;
     oldest_value_ = value_;
   }
-  MemoryStep({.Dk = dim_,
-              .Dv = dim_,
-              .rule = WriteRule::kOuter,
-              .evicted = {.k = {.data = key_.data()},
-                          .v = {.data = value_.data()},
-                          .log_decay = {.data = &log_decay_},
-                          .write_strength = {.data = &write_strength_}},
-              .q = {.data = oldest_key_.data()},
-              .state = {.data = memory_.data(), .token = dim_},
-              .reads = {.data = read_.data()}},
-             0, 1);
+  const Status status = MemoryStep({.Dk = dim_,
+                                    .Dv = dim_,
+                                    .rule = WriteRule::kOuter,
+                                    .evicted = {.k = {.data = key_.data()},
+                                                .v = {.data = value_.data()},
+                                                .log_decay = {.data = &log_decay_},
+                                                .write_strength = {.data = &write_strength_}},
+                                    .q = {.data = oldest_key_.data()},
+                                    .state = {.data = memory_.data(), .token = dim_},
+                                    .reads = {.data = read_.data()}},
+                                   0, 1);
+  TC_CHECK(status.ok());
   ++writes_;
 
   signal_ = writes_ == 1 ? write_strength_ : signal_ * decay_;

@@ -32,12 +32,12 @@ constexpr double kDeltaSeconds[] = {1607, 428, 243, 142, 92, 35};
 RecallRun ChunkRun(const ExperimentOptions& options, const Mode& mode, int64_t chunk) {
   if (mode.write == MemoryWrite::kEvict) chunk = 32;
   RecallRun run{.name = fmt::format("chunks-{}-{}-{}", NameOf(mode.write), NameOf(mode.rule), chunk),
-                .changes = {fmt::format("cache.tensor_cache.write={}", NameOf(mode.write)),
-                            fmt::format("cache.tensor_cache.rule={}", NameOf(mode.rule)),
-                            fmt::format("cache.tensor_cache.chunk={}", chunk)}};
+                .changes = {fmt::format("cache.tensor_cache.write.when={}", NameOf(mode.write)),
+                            fmt::format("cache.tensor_cache.write.rule={}", NameOf(mode.rule)),
+                            fmt::format("cache.tensor_cache.write.chunk={}", chunk)}};
   // None gets that far in a quick budget, whose evict is the recall table's Tensor Cache without it.
   if (!options.quick()) run.budget.push_back(UntilSolved());
-  if (mode.rule == WriteRule::kDelta) run.changes.emplace_back("cache.tensor_cache.normalize_keys=true");
+  if (mode.rule == WriteRule::kDelta) run.changes.emplace_back("cache.tensor_cache.address.normalize_keys=true");
   return run;
 }
 

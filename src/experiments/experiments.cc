@@ -46,15 +46,16 @@ Result<const Experiment*> FindExperiment(const std::string& name) {
 
 Status ApplyChanges(const std::vector<std::string>& usual, const std::vector<std::string>& own,
                     const std::vector<std::string>& users, TrainJob* job) {
-  const auto key_of = [](const std::string& change) { return change.substr(0, change.find('=')); };
   for (const std::string& change : users) {
-    const std::string key = key_of(change);
+    TC_ASSIGN_OR_RETURN(const std::string key, KeyOf(change, job->config));
     // A key may be a whole section, such as train={"seed": 3}.
     const auto sets = [&](const std::string& other) { return other == key || other.starts_with(key + "."); };
     if (sets("train.seed")) return InvalidArgument(fmt::format("--set {}: give seeds by --seeds", key));
     for (const std::string& mine : own) {
-      if (!sets(key_of(mine))) continue;
-      return InvalidArgument(fmt::format("--set {}: the runs of this experiment differ in {}", key, key_of(mine)));
+      TC_ASSIGN_OR_RETURN(const std::string own_key, KeyOf(mine, job->config));
+      if (sets(own_key)) {
+        return InvalidArgument(fmt::format("--set {}: the runs of this experiment differ in {}", key, own_key));
+      }
     }
   }
   for (const auto* changes : {&usual, &own, &users}) {

@@ -11,7 +11,7 @@ namespace {
 
 struct Variant {
   std::string label;
-  std::vector<std::string> changes;  // of cache.tensor_cache: "slots=2"
+  std::vector<std::string> changes;  // of cache.tensor_cache: "router.slots=2"
 };
 
 struct Extension {
@@ -23,13 +23,14 @@ struct Extension {
 };
 
 Extension Slots() {
-  return {.name = "slots",
-          .title = "Several memory slots a head",
-          .paper = "Appendix A.1 (described there, not measured)",
-          .what = "S matrices a head; a router writes each pair into one of them and reads the k best.",
-          .variants = {{"S = 2, reads 1", {"slots=2", "top_k=1"}},
-                       {"S = 4, reads 2", {"slots=4", "top_k=2"}},
-                       {"S = 4, reads 2, routed by the query", {"slots=4", "top_k=2", "route_by=query"}}}};
+  return {
+      .name = "slots",
+      .title = "Several memory slots a head",
+      .paper = "Appendix A.1 (described there, not measured)",
+      .what = "S matrices a head; a router writes each pair into one of them and reads the k best.",
+      .variants = {{"S = 2, reads 1", {"router.slots=2", "router.top_k=1"}},
+                   {"S = 4, reads 2", {"router.slots=4", "router.top_k=2"}},
+                   {"S = 4, reads 2, routed by the query", {"router.slots=4", "router.top_k=2", "router.by=query"}}}};
 }
 
 Extension Timescales() {
@@ -37,8 +38,8 @@ Extension Timescales() {
           .title = "A fast and a slow memory",
           .paper = "Appendix A.2 (described there, not measured)",
           .what = "Two matrices a head with decays of their own; the slow one starts at 0.9995.",
-          .variants = {{"two timescales", {"two_timescale=true"}},
-                       {"two timescales, fast 0.98", {"two_timescale=true", "lambda_init=0.98"}}}};
+          .variants = {{"two timescales", {"timescales.slow=true"}},
+                       {"two timescales, fast 0.98", {"timescales.slow=true", "write.lambda_init=0.98"}}}};
 }
 
 Extension Gates() {
@@ -48,9 +49,9 @@ Extension Gates() {
           .what =
               "How the memory's read joins the local output. The default is one learned number a layer that starts at "
               "σ(0) = 0.5.",
-          .variants = {{"starts at σ(-2), as the authors' code", {"gate_init=-2"}},
-                       {"one a token", {"gate=per_token"}},
-                       {"fixed at 0.5", {"learn_gate=false"}}}};
+          .variants = {{"starts at σ(-2), as the authors' code", {"read.gate_init=-2"}},
+                       {"one a token", {"read.gate=per_token"}},
+                       {"fixed at 0.5", {"read.learn_gate=false"}}}};
 }
 
 Extension Layers() {
@@ -70,12 +71,12 @@ Extension Norms() {
           .what =
               "Unit queries and keys, scaled values, reads divided by their weight, and addressing before rotary "
               "embedding.",
-          .variants = {{"unit queries", {"normalize_queries=true"}},
-                       {"unit keys", {"normalize_keys=true"}},
-                       {"unit queries and keys", {"normalize_queries=true", "normalize_keys=true"}},
-                       {"values times 4", {"value_scale=4"}},
-                       {"normalised reads", {"normalize_reads=true"}},
-                       {"addressed before RoPE", {"memory_rope=false"}}}};
+          .variants = {{"unit queries", {"address.normalize_queries=true"}},
+                       {"unit keys", {"address.normalize_keys=true"}},
+                       {"unit queries and keys", {"address.normalize_queries=true", "address.normalize_keys=true"}},
+                       {"values times 4", {"write.value_scale=4"}},
+                       {"normalised reads", {"read.normalize=true"}},
+                       {"addressed before RoPE", {"address.rope=false"}}}};
 }
 
 constexpr double kSolvedAccuracy = 0.99;

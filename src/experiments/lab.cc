@@ -20,10 +20,10 @@
 #include "core/checksum.h"
 #include "core/config.h"
 #include "core/file.h"
-#include "core/flops.h"
 #include "core/model_files.h"
 #include "core/process.h"
 #include "core/statistics.h"
+#include "methods/flops.h"
 
 namespace tensorcache::experiments {
 namespace {

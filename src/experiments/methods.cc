@@ -2,17 +2,13 @@
 
 #include <fmt/format.h>
 
+#include "methods/method.h"
+
 namespace tensorcache::experiments {
 
 std::string MethodTitle(CacheMethod method) {
-  switch (method) {
-    case CacheMethod::kFull: return "Full KV";
-    case CacheMethod::kWindow: return "Window KV";
-    case CacheMethod::kStreamingLlm: return "StreamingLLM";
-    case CacheMethod::kInfini: return "Infini-attention";
-    case CacheMethod::kTensorCache: return "Tensor Cache";
-  }
-  return "";
+  const methods::Method* known = methods::FindMethod(method);
+  return known == nullptr ? "" : std::string(known->title());
 }
 
 std::string ContextLabel(int64_t tokens) {

@@ -32,7 +32,7 @@ class Streams {
   }
 
   int64_t count() const { return std::ssize(sessions_); }
-  int64_t state_bytes() const { return sessions_[0].memory().total(); }
+  int64_t state_bytes() const { return sessions_[0].state_bytes().total(); }
 
   // The first batch.rows sessions read a row each.
   Status Read(const data::Batch& batch, RecallScore* score) {
@@ -100,7 +100,7 @@ Result<int64_t> RecallStateBytes(const std::shared_ptr<const Model>& model, cons
   TC_ASSIGN_OR_RETURN(Session session, Session::Create(model));
   const std::vector<int32_t> tokens(static_cast<size_t>(task.Length()), 0);
   TC_RETURN_IF_ERROR(session.Prefill(tokens));
-  return session.memory().total();
+  return session.state_bytes().total();
 }
 
 }  // namespace tensorcache::experiments

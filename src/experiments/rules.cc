@@ -23,7 +23,7 @@ RecallRun RuleRun(WriteRule rule) {
   RecallRun run = GapRun(CacheMethod::kTensorCache, 24);
   if (rule == WriteRule::kOuter) return run;  // the default: the main table's run
   run.name += fmt::format("-{}", NameOf(rule));
-  run.changes.push_back(fmt::format("cache.tensor_cache.rule={}", NameOf(rule)));
+  run.changes.push_back(fmt::format("cache.tensor_cache.write.rule={}", NameOf(rule)));
   return run;
 }
 

@@ -343,10 +343,10 @@ std::vector<TextArm> FiveTextArms() {
       const std::string memory = "cache.tensor_cache.";
       arm.changes = {memory + "layers=top",
                      memory + "top_layers=1",
-                     memory + "memory_rope=false",
-                     memory + "normalize_queries=true",
-                     memory + "normalize_keys=true",
-                     memory + "zero_output=true",
+                     memory + "address.rope=false",
+                     memory + "address.normalize_queries=true",
+                     memory + "address.normalize_keys=true",
+                     memory + "read.zero_output=true",
                      "train.memory_learning_rate_multiple=10"};
     }
     arms.push_back(std::move(arm));

@@ -8,6 +8,7 @@
 
 #include "core/config.h"
 #include "core/text.h"
+#include "methods/method.h"
 #include "pretrained/hf_config.h"
 #include "pretrained/hf_tensors.h"
 #include "pretrained/model_folder.h"
@@ -19,8 +20,6 @@ namespace tensorcache::pretrained {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kMemoryPart = ".self_attn.tensor_cache.";
 
 // Puts our tensors into a writer under their names.
 class HfExport {
@@ -44,7 +43,7 @@ class HfExport {
     }
     for (const std::string_view name : file_.names()) {
       if (used_.contains(name)) continue;
-      if (drop_memory_ && name.find(kMemoryPart) != name.npos) {
+      if (drop_memory_ && methods::IsOfMethod(name)) {
         ++report->dropped;
       } else {
         problems_.AddSurplus(name);
@@ -97,7 +96,7 @@ Result<ModelConfig> ReadOurConfig(const std::string& folder) {
 
 // What is exported of a model with a memory.
 void DropMemory(ModelConfig* config, ExportReport* report) {
-  if (config->cache.method != CacheMethod::kTensorCache) return;
+  if (!methods::MethodOf(config->cache).MemoryCanBeDropped()) return;
   config->cache.method = CacheMethod::kWindow;
   report->notes.push_back(
       fmt::format("the memory is lost: what is exported sees {} tokens and nothing before", config->cache.window));
@@ -128,6 +127,8 @@ Result<ExportReport> ExportModel(const ExportOptions& options) {
   report.tensors = std::ssize(HfTensors(*family, config));
   report.bytes = writer.data_bytes();
   TC_RETURN_IF_ERROR(WriteModelFolder({.path = options.out,
+                                       .source = options.model,
+                                       .force = options.force,
                                        .config = JsonText(json),
                                        .tensors = writer,
                                        .files = tokenizer.files,

@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "core/config.h"
+#include "methods/method.h"
 #include "pretrained/hf_config.h"
 #include "pretrained/hf_config_keys.h"
 
@@ -98,7 +99,7 @@ Result<HfFamily> HfFamilyOf(const ModelConfig& config) {
   const CacheMethod method = config.cache.method;
   if (method != CacheMethod::kFull && method != CacheMethod::kWindow) {
     return Unsupported(fmt::format("Hugging Face has no architecture with cache.method {}{}", NameOf(method),
-                                   method == CacheMethod::kTensorCache
+                                   methods::MethodOf(config.cache).MemoryCanBeDropped()
                                        ? "; --drop-memory exports the model without its memory, as one with a window"
                                        : ""));
   }

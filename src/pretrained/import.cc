@@ -29,11 +29,6 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxTokenizerBytes = int64_t{256} << 20;
 
-bool IsFolder(const fs::path& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
-}
-
 std::string FolderOf(const std::string& file) {
   const std::string folder = fs::path(file).parent_path().string();
   return folder.empty() ? "." : folder;
@@ -194,7 +189,7 @@ class Import {
     }
     TC_ASSIGN_OR_RETURN(TokenizerFiles tokenizer, options_.tokenizer.empty() ? TokenizerFilesOf(folder)
                                                                              : TokenizerFilesNamed(options_.tokenizer));
-    return Write(writer, std::move(tokenizer));
+    return Write(folder, writer, std::move(tokenizer));
   }
 
   Result<ImportReport> RunLlama2c(const std::string& file) {
@@ -211,7 +206,7 @@ class Import {
     TC_ASSIGN_OR_RETURN(TokenizerFiles tokenizer, options_.tokenizer.empty()
                                                       ? FindLlama2cTokenizer(FolderOf(file), vocab_size)
                                                       : ReadLlama2cTokenizer(options_.tokenizer, vocab_size));
-    return Write(writer, std::move(tokenizer));
+    return Write(FolderOf(file), writer, std::move(tokenizer));
   }
 
   void CountTensor(const std::vector<int64_t>& shape) {
@@ -221,9 +216,11 @@ class Import {
     ++report_.tensors;
   }
 
-  Result<ImportReport> Write(const SafetensorsWriter& writer, TokenizerFiles tokenizer) {
+  Result<ImportReport> Write(const std::string& source, const SafetensorsWriter& writer, TokenizerFiles tokenizer) {
     report_.bytes = writer.data_bytes();
     TC_RETURN_IF_ERROR(WriteModelFolder({.path = options_.out,
+                                         .source = source,
+                                         .force = options_.force,
                                          .config = JsonText(ToJson(report_.config)),
                                          .tensors = writer,
                                          .files = tokenizer.files,

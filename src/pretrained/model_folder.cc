@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <system_error>
 
 #include "core/file.h"
+#include "core/folder.h"
 #include "core/text.h"
 #include "pretrained/tokenizer_files.h"
 #include "tokenizer/files.h"
@@ -16,30 +16,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kPartFile[] = "model.safetensors.part";
-
-Status Remove(const fs::path& path) {
-  std::error_code error;
-  fs::remove(path, error);
-  return error ? IoError(fmt::format("cannot remove {}: {}", Quoted(path.string()), error.message())) : OkStatus();
-}
-
-Status Rename(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  fs::rename(from, to, error);
-  return error ? IoError(fmt::format("cannot write {}: {}", Quoted(to.string()), error.message())) : OkStatus();
-}
-
-// What is left to do once the tensors are on the disk.
-Status PutInPlace(const ModelFolder& folder) {
-  const fs::path path(folder.path);
-  TC_RETURN_IF_ERROR(Remove(path / kConfigFile));
-  for (const std::string_view name : TokenizerFileNames()) TC_RETURN_IF_ERROR(Remove(path / name));
-  TC_RETURN_IF_ERROR(Rename(path / kPartFile, path / kModelFile));
-  for (const NamedFile& file : folder.files) {
-    TC_RETURN_IF_ERROR(WriteFileAtomically((path / file.name).string(), file.content));
-  }
-  return WriteFileAtomically((path / kConfigFile).string(), folder.config);
+// All that can be a model's.
+FileSet ModelFiles() {
+  FileSet files{.names = {kConfigFile, kModelFile}, .key = kConfigFile};
+  files.names.insert(files.names.end(), TokenizerFileNames().begin(), TokenizerFileNames().end());
+  return files;
 }
 
 }  // namespace
@@ -69,12 +50,16 @@ Status CheckModelFolder(const std::string& folder, const std::string& source, bo
 }
 
 Status WriteModelFolder(const ModelFolder& folder) {
-  TC_RETURN_IF_ERROR(MakeFolder(folder.path));
-  const fs::path part = fs::path(folder.path) / kPartFile;
-  TC_RETURN_IF_ERROR(folder.tensors.Write(part.string(), folder.progress));
-  const Status status = PutInPlace(folder);
-  if (!status.ok()) (void)Remove(part);
-  return status;
+  TC_ASSIGN_OR_RETURN(FolderReplacement replacement, FolderReplacement::Begin(folder.path, ModelFiles()));
+  // Once more, for nobody else writes there now.
+  TC_RETURN_IF_ERROR(CheckModelFolder(folder.path, folder.source, folder.force));
+  const fs::path& path = replacement.staging();
+  TC_RETURN_IF_ERROR(folder.tensors.Write((path / kModelFile).string(), folder.progress));
+  for (const NamedFile& file : folder.files) {
+    TC_RETURN_IF_ERROR(WriteFileAtomically((path / file.name).string(), file.content));
+  }
+  TC_RETURN_IF_ERROR(WriteFileAtomically((path / kConfigFile).string(), folder.config));
+  return replacement.Commit();
 }
 
 }  // namespace tensorcache::pretrained

@@ -23,13 +23,15 @@ Status CheckModelFolder(const std::string& folder, const std::string& source, bo
 
 struct ModelFolder {
   std::string path;  // made if it is not there
+  std::string source;
+  bool force = false;
   std::string config;
   const SafetensorsWriter& tensors;
   std::vector<NamedFile> files;  // the tokenizer's; those of an earlier model go
   SafetensorsWriter::Progress progress;
 };
-// A kill or an error during the tensors, which take the time, leaves what was there before. After that there is no
-// config.json until everything else is in place.
+// Checks as CheckModelFolder does. A kill or an error leaves what was there before (FolderReplacement says when a kill may
+// leave a folder without config.json).
 Status WriteModelFolder(const ModelFolder& folder);
 
 }  // namespace tensorcache::pretrained

@@ -16,16 +16,11 @@ namespace tensorcache::tokenizer {
 namespace {
 
 Status CheckAdded(const BpeParts& parts) {
-  std::unordered_set<std::string_view> texts;
-  std::unordered_set<int32_t> ids;
+  TC_RETURN_IF_ERROR(CheckAddedTokens(parts.added));
   for (const AddedToken& token : parts.added) {
-    if (token.text.empty()) return Corrupt(fmt::format("added token {} is empty", token.id));
     if (token.id < 0 || token.id >= std::ssize(parts.tokens) || parts.tokens[token.id] != token.text) {
       return Corrupt(
           fmt::format("added token {} has the number {}, which is not its own", Quoted(token.text), token.id));
-    }
-    if (!texts.insert(token.text).second || !ids.insert(token.id).second) {
-      return Corrupt(fmt::format("added token {} is there twice", Quoted(token.text)));
     }
   }
   return OkStatus();
@@ -140,19 +135,15 @@ uint64_t ByteLevelBpe::ComputeFingerprint() const {
   return fingerprint.value();
 }
 
-Status ByteLevelBpe::EncodeWith(const EncodeOptions& options, std::string_view text,
-                                std::vector<int32_t>* tokens) const {
-  if (text.size() > INT_MAX) {
+Status ByteLevelBpe::DoEncode(const EncodeOptions& options, std::string_view text, std::vector<int32_t>* tokens) const {
+  // Places have 32 bits, and form C may take three times as many bytes.
+  if (text.size() > (nfc_ ? INT_MAX / 3 : INT_MAX)) {
     return InvalidArgument(fmt::format("a text of {} bytes is too long to encode at once; cut it", text.size()));
   }
-  const size_t before = tokens->size();
   BpeMerges::Scratch scratch;
   for (size_t at = 0; at < text.size();) {
     const AddedTokens::Match match = added_.Next(text, at, options.special_tokens);
-    if (const Status status = EncodePlain(text.substr(at, match.begin - at), at, &scratch, tokens); !status.ok()) {
-      tokens->resize(before);
-      return status;
-    }
+    TC_RETURN_IF_ERROR(EncodePlain(text.substr(at, match.begin - at), at, &scratch, tokens));
     at = match.begin;
     if (match.token == nullptr) break;
     tokens->push_back(match.token->id);
@@ -196,11 +187,9 @@ void ByteLevelBpe::MergeWord(std::string_view word, BpeMerges::Scratch* scratch)
   merges_.Apply(scratch);
 }
 
-Status ByteLevelBpe::Decode(std::span<const int32_t> tokens, std::string* text) const {
-  const size_t before = text->size();
+Status ByteLevelBpe::DoDecode(int32_t /*previous*/, std::span<const int32_t> tokens, std::string* text) const {
   for (const int32_t token : tokens) {
     if (!tokens_.Has(token)) {
-      text->resize(before);
       return InvalidArgument(fmt::format("there is no token {} in a vocabulary of {}", token, tokens_.size()));
     }
     text->append(tokens_.Bytes(token));
@@ -208,7 +197,7 @@ Status ByteLevelBpe::Decode(std::span<const int32_t> tokens, std::string* text) 
   return OkStatus();
 }
 
-Status ByteLevelBpe::Save(const std::string& folder) const { return SaveTokenizerJson(Parts(), folder); }
+Status ByteLevelBpe::DoSave(const std::string& folder) const { return SaveTokenizerJson(Parts(), folder); }
 
 BpeParts ByteLevelBpe::Parts() const {
   BpeParts parts{.tokens = {},

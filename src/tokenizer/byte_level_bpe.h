@@ -37,16 +37,10 @@ class ByteLevelBpe final : public Tokenizer {
 
   std::string kind() const override;
   int64_t vocab_size() const override { return tokens_.size(); }
-  Status Encode(std::string_view text, std::vector<int32_t>* tokens) const override {
-    return EncodeWith({}, text, tokens);
-  }
-  Status EncodeWith(const EncodeOptions& options, std::string_view text, std::vector<int32_t>* tokens) const override;
-  Status Decode(std::span<const int32_t> tokens, std::string* text) const override;
   int32_t end_of_text() const override { return end_of_text_; }
   int32_t begin_of_text() const override { return begin_of_text_; }
   int32_t FindSpecial(std::string_view text) const override { return added_.Find(text); }
   bool IsSpecial(int32_t token) const override { return added_.IsSpecial(token); }
-  Status Save(const std::string& folder) const override;
   uint64_t fingerprint() const override { return fingerprint_; }
 
   // The parts again, for writing them.
@@ -54,6 +48,10 @@ class ByteLevelBpe final : public Tokenizer {
 
  private:
   explicit ByteLevelBpe(BpeParts parts);
+
+  Status DoEncode(const EncodeOptions& options, std::string_view text, std::vector<int32_t>* tokens) const override;
+  Status DoDecode(int32_t previous, std::span<const int32_t> tokens, std::string* text) const override;
+  Status DoSave(const std::string& folder) const override;
 
   void IndexWords(const std::vector<bool>& is_mergeable);
   uint64_t ComputeFingerprint() const;

@@ -12,34 +12,39 @@ class ByteTokenizer final : public Tokenizer {
   std::string kind() const override { return "bytes"; }
   int64_t vocab_size() const override { return 256; }
 
-  Status Encode(std::string_view text, std::vector<int32_t>* tokens) const override {
-    tokens->reserve(tokens->size() + text.size());
-    for (const char byte : text) tokens->push_back(static_cast<uint8_t>(byte));
-    return OkStatus();
-  }
-
-  Status Decode(std::span<const int32_t> tokens, std::string* text) const override {
-    for (const int32_t token : tokens) {
-      if (token < 0 || token > 255)
-        return InvalidArgument(fmt::format("there is no token {}: bytes are 0 to 255", token));
-    }
-    for (const int32_t token : tokens) text->push_back(static_cast<char>(token));
-    return OkStatus();
-  }
-
-  Status Save(const std::string& folder) const override {
-    return tokenizer::SaveTokenizerFile(folder, tokenizer::kBytesJson, "{\"bytes\": 256}\n");
-  }
-
   uint64_t fingerprint() const override {
     tokenizer::Fingerprint fingerprint;
     fingerprint.Add("bytes");
     return fingerprint.value();
   }
+
+ private:
+  Status DoEncode(const EncodeOptions& /*options*/, std::string_view text,
+                  std::vector<int32_t>* tokens) const override {
+    tokens->reserve(tokens->size() + text.size());
+    for (const char byte : text) tokens->push_back(static_cast<uint8_t>(byte));
+    return OkStatus();
+  }
+
+  Status DoDecode(int32_t /*previous*/, std::span<const int32_t> tokens, std::string* text) const override {
+    for (const int32_t token : tokens) {
+      if (token < 0 || token > 255)
+        return InvalidArgument(fmt::format("there is no token {}: bytes are 0 to 255", token));
+      text->push_back(static_cast<char>(token));
+    }
+    return OkStatus();
+  }
+
+  Status DoSave(const std::string& folder) const override {
+    return tokenizer::SaveTokenizerFile(folder, tokenizer::kBytesJson, "{\"bytes\": 256}\n");
+  }
 };
 
 }  // namespace
 
-std::shared_ptr<const Tokenizer> MakeByteTokenizer() { return std::make_shared<ByteTokenizer>(); }
+std::shared_ptr<const Tokenizer> MakeByteTokenizer() {
+  static const ByteTokenizer tokenizer;
+  return {std::shared_ptr<const Tokenizer>(), &tokenizer};  // owns nothing, so that it needs no memory
+}
 
 }  // namespace tensorcache

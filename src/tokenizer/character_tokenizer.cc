@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/no_throw.h"
 #include "core/text.h"
 #include "tensorcache/tokenizer.h"
 #include "tokenizer/files.h"
@@ -23,18 +24,23 @@ class CharacterTokenizer final : public Tokenizer {
   // `codes` are distinct; token i is codes[i].
   explicit CharacterTokenizer(std::vector<uint32_t> codes) : codes_(std::move(codes)) {
     for (size_t i = 0; i < codes_.size(); ++i) tokens_.emplace(codes_[i], static_cast<int32_t>(i));
+    tokenizer::Fingerprint fingerprint;
+    fingerprint.Add("characters");
+    fingerprint.Add(Characters());
+    fingerprint_ = fingerprint.value();
   }
 
   std::string kind() const override { return "characters"; }
   int64_t vocab_size() const override { return std::ssize(codes_); }
+  uint64_t fingerprint() const override { return fingerprint_; }
 
-  Status Encode(std::string_view text, std::vector<int32_t>* tokens) const override {
-    const size_t before = tokens->size();
+ private:
+  Status DoEncode(const EncodeOptions& /*options*/, std::string_view text,
+                  std::vector<int32_t>* tokens) const override {
     for (size_t at = 0; at < text.size();) {
       const Utf8Char c = DecodeUtf8(text, at);
       const auto found = tokens_.find(c.code);
       if (found == tokens_.end()) {
-        tokens->resize(before);
         return InvalidArgument(fmt::format("the character {} at byte {} of the text is not in the vocabulary of {}",
                                            Name(c.code, text.substr(at, c.length)), at, codes_.size()));
       }
@@ -44,11 +50,9 @@ class CharacterTokenizer final : public Tokenizer {
     return OkStatus();
   }
 
-  Status Decode(std::span<const int32_t> tokens, std::string* text) const override {
-    const size_t before = text->size();
+  Status DoDecode(int32_t /*previous*/, std::span<const int32_t> tokens, std::string* text) const override {
     for (const int32_t token : tokens) {
       if (token < 0 || token >= std::ssize(codes_)) {
-        text->resize(before);
         return InvalidArgument(fmt::format("there is no token {} in a vocabulary of {}", token, codes_.size()));
       }
       AppendUtf8(codes_[token], text);
@@ -56,19 +60,11 @@ class CharacterTokenizer final : public Tokenizer {
     return OkStatus();
   }
 
-  Status Save(const std::string& folder) const override {
-    const OrderedJson json = {{"characters", Characters()}};
-    return tokenizer::SaveTokenizerFile(folder, tokenizer::kCharactersJson, json.dump() + "\n");
+  Status DoSave(const std::string& folder) const override {
+    const std::string json = fmt::format("{{\"characters\":{}}}\n", Json(Characters()).dump());
+    return tokenizer::SaveTokenizerFile(folder, tokenizer::kCharactersJson, json);
   }
 
-  uint64_t fingerprint() const override {
-    tokenizer::Fingerprint fingerprint;
-    fingerprint.Add("characters");
-    fingerprint.Add(Characters());
-    return fingerprint.value();
-  }
-
- private:
   static std::string Name(uint32_t code, std::string_view bytes) {
     return code == kInvalidCode ? Quoted(bytes) + " (not UTF-8)" : fmt::format("{} (U+{:04X})", Quoted(bytes), code);
   }
@@ -81,11 +77,11 @@ class CharacterTokenizer final : public Tokenizer {
 
   std::vector<uint32_t> codes_;
   std::unordered_map<uint32_t, int32_t> tokens_;
+  uint64_t fingerprint_ = 0;
 };
 
-}  // namespace
-
-Result<std::shared_ptr<const Tokenizer>> MakeCharacterTokenizer(std::string_view text) {
+// Distinct and in order.
+Result<std::vector<uint32_t>> CodesOf(std::string_view text) {
   if (text.empty()) return InvalidArgument("a character vocabulary needs a text that is not empty");
   std::set<uint32_t> codes;
   for (size_t at = 0; at < text.size();) {
@@ -96,8 +92,16 @@ Result<std::shared_ptr<const Tokenizer>> MakeCharacterTokenizer(std::string_view
     codes.insert(c.code);
     at += c.length;
   }
-  return std::shared_ptr<const Tokenizer>(
-      std::make_shared<CharacterTokenizer>(std::vector<uint32_t>(codes.begin(), codes.end())));
+  return std::vector<uint32_t>(codes.begin(), codes.end());
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Tokenizer>> MakeCharacterTokenizer(std::string_view text) {
+  return NoThrow("make a tokenizer", [&]() -> Result<std::shared_ptr<const Tokenizer>> {
+    TC_ASSIGN_OR_RETURN(std::vector<uint32_t> codes, CodesOf(text));
+    return std::shared_ptr<const Tokenizer>(std::make_shared<CharacterTokenizer>(std::move(codes)));
+  });
 }
 
 namespace tokenizer {

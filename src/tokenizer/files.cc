@@ -7,7 +7,9 @@
 #include <system_error>
 
 #include "core/file.h"
+#include "core/no_throw.h"
 #include "core/text.h"
+#include "tokenizer/json_parts.h"
 #include "tokenizer/sentencepiece_json.h"
 #include "tokenizer/tokenizer_json.h"
 
@@ -21,17 +23,18 @@ constexpr int64_t kMaxCompanionBytes = int64_t{64} << 20;
 using LoadResult = Result<std::shared_ptr<const Tokenizer>>;
 
 LoadResult ParseBytesJson(const Json& json) {
-  if (json != Json{{"bytes", 256}}) return Corrupt("expected {\"bytes\": 256}");
+  if (json.size() != 1 || Get(json, "bytes") != 256) return Corrupt("expected {\"bytes\": 256}");
   return MakeByteTokenizer();
 }
 
 // The kind of a JSON file by what is in it: such files may have any name.
 LoadResult LoadJson(const std::string& path) {
-  TC_ASSIGN_OR_RETURN(const Json json, ReadJsonFile(path));
+  TC_ASSIGN_OR_RETURN(Json json, ReadJsonFile(path));
+  const JsonEmptier json_emptier(&json);
   Json config;
-  if (const fs::path config_path = fs::path(path).replace_filename(kTokenizerConfigJson);
-      IsSentencePieceJson(json) && Exists(config_path)) {
-    TC_ASSIGN_OR_RETURN(config, ReadJsonFile(config_path.string()));
+  const JsonEmptier config_emptier(&config);
+  if (const std::string config_path = ConfigBeside(path); IsSentencePieceJson(json) && Exists(config_path)) {
+    TC_ASSIGN_OR_RETURN(config, ReadJsonFile(config_path));
   }
   const auto has = [&](const char* key) { return json.is_object() && json.contains(key); };
   LoadResult tokenizer = has("characters") ? ParseCharactersJson(json)
@@ -71,7 +74,21 @@ LoadResult LoadFolder(const fs::path& folder) {
   return tokenizer;
 }
 
+LoadResult LoadNamed(const std::string& path_or_name) {
+  if (path_or_name == "bytes") return MakeByteTokenizer();
+  const fs::path path(path_or_name);
+  if (IsFolder(path)) return LoadFolder(path);
+  if (!path_or_name.empty() && Exists(path)) return LoadFile(path);
+  return NotFound(fmt::format("there is no tokenizer {}: it is neither 'bytes' nor a file or folder that exists",
+                              Quoted(path_or_name)));
+}
+
 }  // namespace
+
+// Not by replace_filename: where memory ends, libstdc++'s frees what it never had.
+std::string ConfigBeside(const std::string& path) {
+  return (fs::path(path).parent_path() / kTokenizerConfigJson).string();
+}
 
 std::string_view TokenizerFileIn(const std::string& folder) {
   const fs::path path(folder);
@@ -111,13 +128,7 @@ Status CopyCompanionFiles(const std::string& from, const std::string& to) {
 }  // namespace tokenizer
 
 Result<std::shared_ptr<const Tokenizer>> LoadTokenizer(const std::string& path_or_name) {
-  if (path_or_name == "bytes") return MakeByteTokenizer();
-  const std::filesystem::path path(path_or_name);
-  std::error_code error;
-  if (std::filesystem::is_directory(path, error)) return tokenizer::LoadFolder(path);
-  if (!path_or_name.empty() && std::filesystem::exists(path, error)) return tokenizer::LoadFile(path);
-  return NotFound(fmt::format("there is no tokenizer {}: it is neither 'bytes' nor a file or folder that exists",
-                              Quoted(path_or_name)));
+  return NoThrow("load a tokenizer", [&] { return tokenizer::LoadNamed(path_or_name); });
 }
 
 }  // namespace tensorcache

@@ -37,6 +37,9 @@ inline constexpr auto kCompanionFiles =
 // Copies those of them that `from` has, if it is a folder, and is another one.
 Status CopyCompanionFiles(const std::string& from, const std::string& to);
 
+// tokenizer_config.json in the folder of the file `path`.
+std::string ConfigBeside(const std::string& path);
+
 // The file of this folder that LoadTokenizer would read first, or "".
 std::string_view TokenizerFileIn(const std::string& folder);
 

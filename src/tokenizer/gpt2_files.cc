@@ -2,12 +2,11 @@
 // meant.
 #include <fmt/format.h>
 
-#include <filesystem>
-
 #include "core/file.h"
 #include "core/text.h"
 #include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/files.h"
+#include "tokenizer/json_parts.h"
 #include "tokenizer/merge_reader.h"
 #include "tokenizer/tokenizer_json.h"
 
@@ -38,12 +37,13 @@ Status ReadMergesFile(std::string_view text, BpeParts* parts) {
 
 // Other models keep their vocabularies in files of the same names, but cut their text differently.
 Status CheckIsGpt2(const std::string& vocabulary_path) {
-  const std::string path = std::filesystem::path(vocabulary_path).replace_filename(kTokenizerConfigJson).string();
+  const std::string path = ConfigBeside(vocabulary_path);
   if (!Exists(path)) return OkStatus();
-  TC_ASSIGN_OR_RETURN(const Json config, ReadJsonFile(path));
-  const auto found = config.is_object() ? config.find("tokenizer_class") : config.end();
-  if (found == config.end() || !found->is_string()) return OkStatus();
-  const std::string name = *found;
+  TC_ASSIGN_OR_RETURN(Json config, ReadJsonFile(path));
+  const JsonEmptier emptier(&config);
+  const Json& found = Get(config, "tokenizer_class");
+  if (!found.is_string()) return OkStatus();
+  const std::string name = found;
   if (name == "GPT2Tokenizer" || name == "GPT2TokenizerFast") return OkStatus();
   return Unsupported(
       fmt::format("{}: the vocabulary belongs to a {}, not to GPT-2; add its tokenizer.json", path, Quoted(name)));
@@ -54,7 +54,8 @@ Status CheckIsGpt2(const std::string& vocabulary_path) {
 Result<std::shared_ptr<const Tokenizer>> LoadGpt2Files(const std::string& vocabulary_path,
                                                        const std::string& merges_path) {
   TC_RETURN_IF_ERROR(CheckIsGpt2(vocabulary_path));
-  TC_ASSIGN_OR_RETURN(const Json vocabulary, ReadJsonFile(vocabulary_path, kMaxBytes));
+  TC_ASSIGN_OR_RETURN(Json vocabulary, ReadJsonFile(vocabulary_path, kMaxBytes));
+  const JsonEmptier emptier(&vocabulary);
   TC_ASSIGN_OR_RETURN(const std::string merges, ReadWholeFile(merges_path, kMaxBytes));
   if (!vocabulary.is_object()) return Corrupt(vocabulary_path + ": not an object of tokens and their numbers");
   BpeParts parts;

@@ -16,17 +16,38 @@ const Json& Get(const Json& object, const char* key) {
 
 bool IsTrue(const Json& value) { return value.is_boolean() && value.get<bool>(); }
 
-std::string TypeOf(const Json& object) {
+bool IsText(const Json& value, std::string_view text) {
+  return value.is_string() && value.get_ref<const std::string&>() == text;
+}
+
+std::string_view TypeOf(const Json& object) {
   const Json& type = Get(object, "type");
-  return type.is_string() ? type.get<std::string>() : "";
+  return type.is_string() ? std::string_view(type.get_ref<const std::string&>()) : "";
 }
 
 std::string Describe(const Json& part) {
-  return Quoted(TypeOf(part).empty() ? part.dump(-1, ' ', false, Json::error_handler_t::replace) : TypeOf(part));
+  if (const std::string_view type = TypeOf(part); !type.empty()) return Quoted(type);
+  return Quoted(part.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 Status RefusePart(std::string_view name, const Json& part, std::string_view known) {
   return Unsupported(fmt::format("{} {} is not supported, only {}", name, Describe(part), known));
+}
+
+Status PlaceToken(int32_t number, const std::string& text, size_t count, std::vector<std::string>* tokens) {
+  constexpr size_t kMaxUnused = 1 << 17;
+  const auto place = static_cast<size_t>(number);
+  if (place >= count + kMaxUnused) {
+    return Unsupported(
+        fmt::format("token {} has the number {} in a vocabulary of {} tokens", Quoted(text), number, count));
+  }
+  if (place >= tokens->size()) tokens->resize(place + 1);
+  std::string& token = (*tokens)[place];
+  if (!token.empty() && token != text) {
+    return Corrupt(fmt::format("token {} is both {} and {}", number, Quoted(token), Quoted(text)));
+  }
+  token = text;
+  return OkStatus();
 }
 
 Result<AddedToken> ReadAddedToken(const Json& json) {
@@ -49,7 +70,7 @@ Status CheckBpeModel(const Json& model, std::string_view known) {
   if (!Get(model, "vocab").is_object()) return Corrupt("there is no object 'model.vocab'");
   if (!Get(model, "merges").is_array()) return Corrupt("there is no array 'model.merges'");
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (const Json& value = Get(model, key); !value.is_null() && value != Json("")) {
+    if (const Json& value = Get(model, key); !value.is_null() && !IsText(value, "")) {
       return Unsupported(fmt::format("model: {} is not supported", key));
     }
   }

@@ -29,7 +29,10 @@ PieceBpe::PieceBpe(PieceBpeParts parts)
     }
   }
   BpeMerges::Scratch scratch;
+  std::vector<bool> is_done(parts.pieces.size());
   for (const Merge& merge : merges_.merges()) {
+    if (is_done[merge.merged]) continue;  // as many merges may make it as it has bytes
+    is_done[merge.merged] = true;
     const std::string& piece = parts.pieces[merge.merged];
     const bool is_known = ReadSymbols(piece, &scratch).ok();
     if (is_known) merges_.Apply(&scratch);
@@ -66,11 +69,11 @@ Status PieceBpe::ReadSymbols(std::string_view text, BpeMerges::Scratch* scratch)
 
 size_t PieceBpe::PartEnd(std::string_view text, size_t begin, PieceTrie::Match* match) const {
   const auto next = [&](size_t at) { return at + DecodeUtf8(text, at).length; };
-  *match = trie_.Longest(text, begin, split_words_);
+  *match = trie_.Longest(text, begin);
   size_t at = next(begin), end = std::max(at, match->end);
   // A piece that reaches over `end` begins at one of the places before it, and has the bytes on both sides of it in it.
   while (at < end && end < text.size() && AreNeighbours(text[end - 1], text[end])) {
-    end = std::max(end, trie_.Longest(text, at, split_words_).end);
+    end = std::max(end, trie_.Longest(text, at).end);
     at = next(at);
   }
   return end;
@@ -85,8 +88,10 @@ Status PieceBpe::Encode(std::string_view text, std::vector<int32_t>* tokens) con
   };
   BpeMerges::Scratch scratch;
   PieceTrie::Match match;
+  size_t word_end = split_words_ ? 0 : text.size();
   for (size_t begin = 0; begin < text.size();) {
-    const size_t end = PartEnd(text, begin, &match);
+    if (begin == word_end) word_end = std::min(text.find(' ', begin + 1), text.size());
+    const size_t end = PartEnd(text.substr(0, word_end), begin, &match);
     if (match.end == end && match.value >= 0) {
       add(match.value);
     } else {

@@ -41,12 +41,13 @@ void PieceTrie::Insert(std::string_view piece, int32_t value) {
   values_[node] = value;
 }
 
-PieceTrie::Match PieceTrie::Longest(std::string_view text, size_t at, bool within_word) const {
+PieceTrie::Match PieceTrie::Longest(std::string_view text, size_t at) const {
   Match match{.end = at};
   uint32_t node = root_[static_cast<uint8_t>(text[at])];
   for (size_t end = at + 1; node != 0; ++end) {
+    if (end - at > kMaxSteps) return {text.size(), -1};
     if (values_[node] != kNoPiece) match = {end, values_[node]};
-    if (end == text.size() || (within_word && text[end] == ' ')) break;
+    if (end == text.size()) break;
     node = Child(node, static_cast<uint8_t>(text[end]));
   }
   return match;

@@ -12,6 +12,9 @@ namespace tensorcache::tokenizer {
 // Immutable and thread-safe after the last Insert().
 class PieceTrie {
  public:
+  // Longest() follows a piece no farther, so that it takes linear time to ask at every place of a text.
+  static constexpr size_t kMaxSteps = 512;
+
   struct Match {
     size_t end = 0;      // behind the longest piece that begins there; where it was asked for if there is none
     int32_t value = -1;  // of that piece
@@ -21,8 +24,9 @@ class PieceTrie {
 
   // `value` of a piece that is there already takes the place of the old one.
   void Insert(std::string_view piece, int32_t value);
-  // The longest piece that begins at `at`. With `within_word`, of those without a space behind their first byte.
-  Match Longest(std::string_view text, size_t at, bool within_word) const;
+  // The longest piece that begins at `at`. If there may be one of more than kMaxSteps bytes, {text.size(), -1}: it reaches
+  // no farther.
+  Match Longest(std::string_view text, size_t at) const;
 
  private:
   struct Edge {

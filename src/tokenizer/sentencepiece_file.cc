@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <unordered_set>
+#include <utility>
 
 #include "core/text.h"
 #include "tokenizer/bpe.h"
@@ -23,13 +24,17 @@ namespace piece_field {
 constexpr uint32_t kText = 1, kScore = 2, kType = 3;
 }
 namespace trainer_field {
-constexpr uint32_t kModelType = 3, kSpaceAsSuffix = 24, kByteFallback = 35;
+constexpr uint32_t kModelType = 3, kSpaceAsSuffix = 24, kByteFallback = 35, kBegin = 46, kEnd = 47;
 }
 namespace normalizer_field {
 constexpr uint32_t kName = 1, kCharsmap = 2, kDummyPrefix = 3, kRemoveExtra = 4, kEscape = 5;
 }
 
 using Kind = ProtoField::Kind;
+
+// At each place of a text, the library follows pieces as far as they go; and finding all ways to cut a piece in two, as we
+// do, takes the square of its length. Real ones have at most some dozens.
+constexpr size_t kMaxPieceBytes = 512;
 
 Status NotAModel() { return Corrupt("not a SentencePiece model, or damaged; fetch or convert it again"); }
 
@@ -55,6 +60,13 @@ Status ReadPiece(std::string_view message, SentencePieceFile* file) {
     return OkStatus();
   }));
   const size_t token = file->pieces.size();
+  if (std::cmp_greater_equal(token, BpeMerges::kMaxTokens)) {
+    return Unsupported(fmt::format("more than {} pieces, the largest vocabulary", BpeMerges::kMaxTokens));
+  }
+  if (piece.text.size() > kMaxPieceBytes) {
+    return Unsupported(
+        fmt::format("piece {} has {} bytes; the longest may have {}", token, piece.text.size(), kMaxPieceBytes));
+  }
   if (piece.text.empty()) return Corrupt(fmt::format("piece {} is empty", token));
   if (!IsValidUtf8(piece.text)) return Corrupt(fmt::format("piece {}, {}, is not UTF-8", token, Quoted(piece.text)));
   if (!std::isfinite(piece.score)) return Corrupt(fmt::format("the score of piece {} is not a number", token));
@@ -69,6 +81,8 @@ Status ReadPiece(std::string_view message, SentencePieceFile* file) {
 
 Status ReadTrainer(std::string_view message, SentencePieceFile* file) {
   return ForEachField(message, [&](const ProtoField& field) {
+    if (field.number == trainer_field::kBegin && field.IsBytes()) file->begin = field.bytes;
+    if (field.number == trainer_field::kEnd && field.IsBytes()) file->end = field.bytes;
     if (field.kind != Kind::kNumber) return OkStatus();
     if (field.number == trainer_field::kModelType) {
       if (field.value < 1 || field.value > 4) return Unsupported(fmt::format("unknown model type {}", field.value));
@@ -107,10 +121,6 @@ Status ReadDenormalizer(std::string_view message) {
 
 Status CheckPieces(const SentencePieceFile& file) {
   if (file.pieces.empty()) return NotAModel();
-  if (std::ssize(file.pieces) > BpeMerges::kMaxTokens) {
-    return Unsupported(
-        fmt::format("{} pieces; the largest vocabulary is {}", file.pieces.size(), BpeMerges::kMaxTokens));
-  }
   std::unordered_set<std::string_view> texts;
   int64_t unknown = 0, bytes = 0;
   for (size_t i = 0; i < file.pieces.size(); ++i) {
@@ -160,8 +170,12 @@ Result<SentencePieceFile> ReadSentencePieceFile(std::string_view bytes) {
 std::string WriteSentencePieceFile(const SentencePieceFile& file) {
   std::string model;
   for (const ModelPiece& piece : file.pieces) model += WritePiece(piece);
-  model += ProtoBytes(model_field::kTrainer, ProtoNumber(trainer_field::kModelType, static_cast<uint64_t>(file.model)) +
-                                                 ProtoNumber(trainer_field::kByteFallback, file.byte_fallback ? 1 : 0));
+  std::string trainer = ProtoNumber(trainer_field::kModelType, static_cast<uint64_t>(file.model)) +
+                        ProtoNumber(trainer_field::kByteFallback, file.byte_fallback ? 1 : 0);
+  const SentencePieceFile defaults;
+  if (file.begin != defaults.begin) trainer += ProtoBytes(trainer_field::kBegin, file.begin);
+  if (file.end != defaults.end) trainer += ProtoBytes(trainer_field::kEnd, file.end);
+  model += ProtoBytes(model_field::kTrainer, trainer);
   model += ProtoBytes(model_field::kNormalizer,
                       ProtoBytes(normalizer_field::kName, "identity") +
                           ProtoNumber(normalizer_field::kDummyPrefix, file.add_dummy_prefix ? 1 : 0) +

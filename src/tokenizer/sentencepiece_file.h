@@ -28,7 +28,9 @@ struct SentencePieceFile {
   bool add_dummy_prefix = true;          // a space before the first word
   bool remove_extra_whitespaces = true;  // outer spaces go, runs of them become one
   bool has_charsmap = false;             // characters are replaced by others first
-  std::string proto;                     // the file without its self-test, for the library
+  std::string begin = "<s>";             // the control pieces that begin and end a text, if there are such pieces
+  std::string end = "</s>";
+  std::string proto;  // the file without its self-test, for the library
 };
 
 // kCorrupt for what is no such file, kUnsupported for options that are not known here. Messages do not name the file.

@@ -32,44 +32,48 @@ struct Parts {
 };
 
 bool ReplacesSpaces(const Json& part, std::string_view from, std::string_view to) {
-  return TypeOf(part) == "Replace" && Get(Get(part, "pattern"), "String") == from && Get(part, "content") == to;
+  return TypeOf(part) == "Replace" && IsText(Get(Get(part, "pattern"), "String"), from) &&
+         IsText(Get(part, "content"), to);
 }
 
-// The parts of a Sequence, or the part itself.
-std::vector<Json> PartsOf(const Json& json, const char* key) {
-  if (json.is_null()) return {};
+// Calls `read` with the parts of a Sequence, or the part itself.
+template <class Read>
+Status ForEachPart(const Json& json, const char* key, const Read& read) {
+  if (json.is_null()) return OkStatus();
   const Json& list = Get(json, key);
-  if (TypeOf(json) == "Sequence" && list.is_array()) return list;
-  return {json};
+  if (TypeOf(json) != "Sequence" || !list.is_array()) return read(json);
+  for (const Json& part : list) TC_RETURN_IF_ERROR(read(part));
+  return OkStatus();
 }
 
 Status ReadNormalizer(const Json& normalizer, Parts* parts) {
   bool replaces = false;
-  for (const Json& part : PartsOf(normalizer, "normalizers")) {
+  TC_RETURN_IF_ERROR(ForEachPart(normalizer, "normalizers", [&](const Json& part) {
     if (ReplacesSpaces(part, " ", kSpaceSign)) {
       replaces = true;
-    } else if (TypeOf(part) == "Prepend" && Get(part, "prepend") == kSpaceSign) {
+    } else if (TypeOf(part) == "Prepend" && IsText(Get(part, "prepend"), kSpaceSign)) {
       parts->prefix = SpacePrefix::kAlways;
     } else {
       return RefusePart("normalizer", part, "Prepend of U+2581 and Replace of spaces by it");
     }
     parts->has_normalizer = true;
-  }
+    return OkStatus();
+  }));
   if (parts->has_normalizer && !replaces) return Unsupported("normalizer: Prepend without Replace is not supported");
   return OkStatus();
 }
 
 Status ReadMetaspace(const Json& metaspace, Parts* parts) {
-  if (Get(metaspace, "replacement") != kSpaceSign) {
+  if (!IsText(Get(metaspace, "replacement"), kSpaceSign)) {
     return Unsupported("pre_tokenizer: Metaspace is supported only with the replacement U+2581");
   }
   const Json& scheme = Get(metaspace, "prepend_scheme");
   const Json& old_scheme = Get(metaspace, "add_prefix_space");
-  if (scheme == "always" || (scheme.is_null() && (old_scheme.is_null() || IsTrue(old_scheme)))) {
+  if (IsText(scheme, "always") || (scheme.is_null() && (old_scheme.is_null() || IsTrue(old_scheme)))) {
     parts->prefix = SpacePrefix::kAlways;
-  } else if (scheme == "first") {
+  } else if (IsText(scheme, "first")) {
     parts->prefix = SpacePrefix::kFirst;
-  } else if (!scheme.is_null() && scheme != "never") {
+  } else if (!scheme.is_null() && !IsText(scheme, "never")) {
     return Unsupported(fmt::format("pre_tokenizer: prepend_scheme {} is not supported", Describe(scheme)));
   }
   parts->only_missing_prefix = true;
@@ -83,7 +87,8 @@ Status ReadPreTokenizer(const Json& pre_tokenizer, Parts* parts) {
   if (is_metaspace != parts->has_normalizer) {
     if (is_metaspace) return ReadMetaspace(pre_tokenizer, parts);
     // Behind a Replace of all spaces, a Split at spaces does nothing.
-    const bool splits_nothing = TypeOf(pre_tokenizer) == "Split" && Get(Get(pre_tokenizer, "pattern"), "String") == " ";
+    const bool splits_nothing =
+        TypeOf(pre_tokenizer) == "Split" && IsText(Get(Get(pre_tokenizer, "pattern"), "String"), " ");
     if (pre_tokenizer.is_null() || splits_nothing) return OkStatus();
   }
   return RefusePart("pre_tokenizer", pre_tokenizer,
@@ -92,30 +97,28 @@ Status ReadPreTokenizer(const Json& pre_tokenizer, Parts* parts) {
 
 // Decoding undoes the encoding, so there is nothing to take from here.
 Status CheckDecoder(const Json& decoder) {
-  for (const Json& part : PartsOf(decoder, "decoders")) {
-    const std::string type = TypeOf(part);
-    const bool is_strip = type == "Strip" && Get(part, "content") == " " && Get(part, "start") == 1 &&
+  return ForEachPart(decoder, "decoders", [](const Json& part) {
+    const std::string_view type = TypeOf(part);
+    const bool is_strip = type == "Strip" && IsText(Get(part, "content"), " ") && Get(part, "start") == 1 &&
                           (Get(part, "stop").is_null() || Get(part, "stop") == 0);
     if (!is_strip && !ReplacesSpaces(part, kSpaceSign, " ") && type != "ByteFallback" && type != "Fuse" &&
         type != "Metaspace") {
       return RefusePart("decoder", part, "Metaspace, and Replace, ByteFallback, Fuse and Strip of one space");
     }
-  }
-  return OkStatus();
+    return OkStatus();
+  });
 }
 
 Status ReadTokens(const Json& json, Parts* parts) {
+  const Json& vocabulary = Get(Get(json, "model"), "vocab");
+  const Json& added = Get(json, "added_tokens");
+  if (!added.is_null() && !added.is_array()) return Corrupt("'added_tokens' is not an array");
+  const size_t count = vocabulary.size() + added.size();
   const auto place = [&](int32_t number, const std::string& name) {
     if (name.empty()) return Corrupt(fmt::format("token {} is empty", number));
-    if (number >= std::ssize(parts->names)) parts->names.resize(number + 1);
-    std::string& token = parts->names[number];
-    if (!token.empty() && token != name) {
-      return Corrupt(fmt::format("token {} is both {} and {}", number, Quoted(token), Quoted(name)));
-    }
-    token = name;
-    return OkStatus();
+    return PlaceToken(number, name, count, &parts->names);
   };
-  for (const auto& [name, value] : Get(Get(json, "model"), "vocab").items()) {
+  for (const auto& [name, value] : vocabulary.items()) {
     const auto number = TokenNumber(value);
     if (!number) {
       return Corrupt(fmt::format("the number of token {} is {}; expected 0 to {}", Quoted(name), Quoted(value.dump()),
@@ -123,8 +126,6 @@ Status ReadTokens(const Json& json, Parts* parts) {
     }
     TC_RETURN_IF_ERROR(place(*number, name));
   }
-  const Json& added = Get(json, "added_tokens");
-  if (!added.is_null() && !added.is_array()) return Corrupt("'added_tokens' is not an array");
   for (const Json& json_token : added) {
     TC_ASSIGN_OR_RETURN(AddedToken token, ReadAddedToken(json_token));
     TC_RETURN_IF_ERROR(place(token.id, token.text));
@@ -217,10 +218,14 @@ int32_t NamedToken(const Json& config, const char* key, std::string_view fallbac
 
 // What NamedToken reads again.
 std::string ConfigText(const SentencePieceParts& parts) {
-  OrderedJson config;
-  if (parts.begin_of_text >= 0) config["bos_token"] = parts.tokens[parts.begin_of_text];
-  if (parts.end_of_text >= 0) config["eos_token"] = parts.tokens[parts.end_of_text];
-  return config.is_null() ? "" : config.dump(2) + "\n";
+  std::string lines;
+  const auto add = [&](std::string_view key, int32_t token) {
+    if (token < 0) return;
+    lines += fmt::format("{}  \"{}\": {}", lines.empty() ? "" : ",\n", key, Json(parts.tokens[token]).dump());
+  };
+  add("bos_token", parts.begin_of_text);
+  add("eos_token", parts.end_of_text);
+  return lines.empty() ? "" : fmt::format("{{\n{}\n}}\n", lines);
 }
 
 PieceBpeParts BpePartsOf(const Parts& parts, std::vector<std::string> pieces) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -21,38 +23,42 @@ namespace tensorcache::tokenizer {
 namespace {
 
 constexpr int64_t kMaxBytes = int64_t{64} << 20;
-constexpr size_t kMaxPiece = 512;  // finding all ways to cut a piece in two takes the square of its length
 
 Status LibraryError(std::string_view message) {
   return Corrupt(fmt::format("the SentencePiece library refuses it: {}", FirstLine(message)));
 }
 
+// Throws std::bad_alloc if there is not as much memory. At some places the library ends the program where it finds none,
+// so what it is going to need is asked for first.
+void AskForMemory(size_t bytes) { ::operator delete(::operator new(bytes)); }
+
 // Any model, by the library: about 1 MB/s. Bytes that are not UTF-8 become U+FFFD.
 class LibrarySegments final : public SegmentEncoder {
  public:
-  static Result<std::unique_ptr<const LibrarySegments>> Make(const std::string& proto) {
+  static Result<std::unique_ptr<const SegmentEncoder>> Make(const SentencePieceFile& file) {
+    constexpr size_t kBytesPerByte = 16;  // measured: up to 8
+    AskForMemory(kBytesPerByte * file.proto.size());
     auto segments = std::make_unique<LibrarySegments>();
     try {
-      const auto status = segments->processor_.LoadFromSerializedProto(proto);
+      const auto status = segments->processor_.LoadFromSerializedProto(file.proto);
       if (!status.ok()) return LibraryError(status.message());
     } catch (const std::exception& error) {
       return LibraryError(error.what());
     }
-    return std::unique_ptr<const LibrarySegments>(std::move(segments));
+    if (segments->processor_.GetPieceSize() != std::ssize(file.pieces)) {
+      return LibraryError(fmt::format("it finds {} pieces", segments->processor_.GetPieceSize()));
+    }
+    return std::unique_ptr<const SegmentEncoder>(std::move(segments));
   }
-
-  const sentencepiece::SentencePieceProcessor& processor() const { return processor_; }
 
   // The model itself says whether a space belongs before the text.
   Status Encode(std::string_view text, bool /*has_prefix*/, std::vector<int32_t>* tokens) const override {
+    constexpr size_t kBytesPerByte = 256;  // measured: up to 237
+    AskForMemory(kBytesPerByte * text.size());
     std::vector<int> ids;
-    try {
-      const auto status = processor_.Encode(text, &ids);
-      if (!status.ok()) {
-        return InvalidArgument(fmt::format("the SentencePiece library: {}", FirstLine(status.message())));
-      }
-    } catch (const std::exception& error) {
-      return InvalidArgument(fmt::format("the SentencePiece library: {}", FirstLine(error.what())));
+    const auto status = processor_.Encode(text, &ids);
+    if (!status.ok()) {
+      return InvalidArgument(fmt::format("the SentencePiece library: {}", FirstLine(status.message())));
     }
     tokens->insert(tokens->end(), ids.begin(), ids.end());
     return OkStatus();
@@ -74,7 +80,7 @@ bool IsPlainBpe(const SentencePieceFile& file) {
     const bool is_character = static_cast<size_t>(c.length) == text.size();
     if (type == PieceType::kNormal) {
       if (is_character) known.insert(c.code);
-      if (text.find(' ') != text.npos || text.size() > kMaxPiece) return false;
+      if (text.find(' ') != text.npos) return false;
     } else if (is_character) {
       return false;
     }
@@ -90,7 +96,8 @@ bool IsPlainBpe(const SentencePieceFile& file) {
   });
 }
 
-PieceBpeParts BpePartsOf(const SentencePieceFile& file) {
+// Nothing if there are more merges than BpeMerges takes.
+std::optional<PieceBpeParts> BpePartsOf(const SentencePieceFile& file) {
   PieceBpeParts parts{.fuse_unknown = true};
   parts.byte_tokens.fill(-1);
   parts.pieces.resize(file.pieces.size());
@@ -115,6 +122,7 @@ PieceBpeParts BpePartsOf(const SentencePieceFile& file) {
     for (size_t cut = 1; cut < text.size(); ++cut) {
       const auto left = numbers.find(text.substr(0, cut)), right = numbers.find(text.substr(cut));
       if (left == numbers.end() || right == numbers.end()) continue;
+      if (std::ssize(parts.merges) == BpeMerges::kMaxMerges) return std::nullopt;
       parts.merges.push_back({left->second, right->second, order[i]});
       parts.ranks.push_back(rank);
     }
@@ -140,7 +148,11 @@ void AddTokens(const SentencePieceFile& file, SentencePieceParts* parts) {
     parts->tokens.push_back(type == PieceType::kByte ? std::string(1, static_cast<char>(ByteOfPiece(text)))
                             : is_special             ? text
                                                      : WithSpaces(text));
-    if (is_control) parts->added.push_back({.id = token, .text = text});
+    if (is_control) {
+      parts->added.push_back({.id = token, .text = text});
+      if (text == file.begin) parts->begin_of_text = token;
+      if (text == file.end) parts->end_of_text = token;
+    }
     if (type == PieceType::kUnknown || type == PieceType::kUserDefined) {
       parts->named.push_back({.id = token, .text = text, .special = is_special});
     }
@@ -149,23 +161,18 @@ void AddTokens(const SentencePieceFile& file, SentencePieceParts* parts) {
 
 Result<std::shared_ptr<const Tokenizer>> MakeModelTokenizer(std::string bytes) {
   TC_ASSIGN_OR_RETURN(const SentencePieceFile file, ReadSentencePieceFile(bytes));
-  TC_ASSIGN_OR_RETURN(std::unique_ptr<const LibrarySegments> library, LibrarySegments::Make(file.proto));
-  if (library->processor().GetPieceSize() != std::ssize(file.pieces)) {
-    return LibraryError(fmt::format("it finds {} pieces", library->processor().GetPieceSize()));
-  }
   SentencePieceParts parts{.kind = fmt::format("SentencePiece {} (tokenizer.model)", ModelName(file.model)),
                            .prefix = file.add_dummy_prefix ? SpacePrefix::kAlways : SpacePrefix::kNever};
   AddTokens(file, &parts);
-  parts.begin_of_text = library->processor().bos_id();
-  parts.end_of_text = library->processor().eos_id();
   Fingerprint fingerprint;
   fingerprint.Add("SentencePiece model");
   fingerprint.Add(file.proto);
   parts.fingerprint = fingerprint.value();
-  parts.encoder = std::move(library);
   if (IsPlainBpe(file)) {
-    PieceBpeParts bpe = BpePartsOf(file);
-    if (std::ssize(bpe.merges) <= BpeMerges::kMaxMerges) parts.encoder = MakeBpeSegments(std::move(bpe), false);
+    if (auto bpe = BpePartsOf(file)) parts.encoder = MakeBpeSegments(std::move(*bpe), false);
+  }
+  if (parts.encoder == nullptr) {
+    TC_ASSIGN_OR_RETURN(parts.encoder, LibrarySegments::Make(file));
   }
   parts.file_name = kTokenizerModel;
   parts.file = std::move(bytes);

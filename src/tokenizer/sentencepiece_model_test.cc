@@ -47,7 +47,7 @@ std::string Stream(const std::shared_ptr<const Tokenizer>& tokenizer, const Toke
   StreamDecoder decoder(tokenizer, previous);
   std::string text;
   for (const int32_t token : tokens) EXPECT_TRUE(decoder.Push(token, &text).ok());
-  decoder.Finish(&text);
+  EXPECT_TRUE(decoder.Finish(&text).ok());
   return text;
 }
 
@@ -106,8 +106,24 @@ TEST(SentencePieceModel, AStreamThatGoesOnKeepsItsFirstSpace) {
   for (int i = 0; i < 2; ++i) {
     std::string text;
     ASSERT_TRUE(decoder.Push(hello, &text).ok());
-    decoder.Finish(&text);
+    EXPECT_TRUE(decoder.Finish(&text).ok());
     EXPECT_EQ(text, "hello");
+  }
+}
+
+TEST(SentencePieceModel, BeginAndEndAreThePiecesThatTheFileNames) {
+  for (const bool by_library : {false, true}) {
+    SentencePieceFile file = BpeFile(kTexts, true);
+    file.remove_extra_whitespaces = by_library;
+    file.begin = "</s>";
+    file.end = "el";  // no control piece
+    const std::string model = WriteSentencePieceFile(file);
+    sentencepiece::SentencePieceProcessor library;
+    ASSERT_TRUE(library.LoadFromSerializedProto(model).ok());
+    EXPECT_EQ(library.bos_id(), 2);
+    EXPECT_EQ(library.eos_id(), -1);
+    EXPECT_EQ(LoadOrFail(model)->begin_of_text(), 2);
+    EXPECT_EQ(LoadOrFail(model)->end_of_text(), -1);
   }
 }
 

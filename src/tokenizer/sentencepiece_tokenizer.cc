@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <climits>
 #include <filesystem>
-#include <unordered_set>
 #include <utility>
 
 #include "core/file.h"
@@ -34,14 +33,6 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   std::string kind() const override { return parts_.kind; }
   int64_t vocab_size() const override { return tokens_.size(); }
-  Status Encode(std::string_view text, std::vector<int32_t>* tokens) const override {
-    return EncodeWith({}, text, tokens);
-  }
-  Status EncodeWith(const EncodeOptions& options, std::string_view text, std::vector<int32_t>* tokens) const override;
-  Status Decode(std::span<const int32_t> tokens, std::string* text) const override {
-    return DecodeAfter(-1, tokens, text);
-  }
-  Status DecodeAfter(int32_t previous, std::span<const int32_t> tokens, std::string* text) const override;
   int32_t end_of_text() const override { return parts_.end_of_text; }
   int32_t begin_of_text() const override { return parts_.begin_of_text; }
   int32_t FindSpecial(std::string_view text) const override {
@@ -49,10 +40,13 @@ class SentencePieceTokenizer final : public Tokenizer {
     return token >= 0 ? token : named_.Find(text);
   }
   bool IsSpecial(int32_t token) const override { return token >= 0 && token < tokens_.size() && is_special_[token]; }
-  Status Save(const std::string& folder) const override;
   uint64_t fingerprint() const override { return parts_.fingerprint; }
 
  private:
+  Status DoEncode(const EncodeOptions& options, std::string_view text, std::vector<int32_t>* tokens) const override;
+  Status DoDecode(int32_t previous, std::span<const int32_t> tokens, std::string* text) const override;
+  Status DoSave(const std::string& folder) const override;
+
   // Whether the space of the token behind `previous` is one that Encode added. With kFirst, a begin token counts as no
   // token: callers put it before what Encode gave.
   bool DropsSpaceAfter(int32_t previous) const {
@@ -69,22 +63,17 @@ class SentencePieceTokenizer final : public Tokenizer {
   std::vector<bool> is_special_;  // by token
 };
 
-Status SentencePieceTokenizer::EncodeWith(const EncodeOptions& options, std::string_view text,
-                                          std::vector<int32_t>* tokens) const {
+Status SentencePieceTokenizer::DoEncode(const EncodeOptions& options, std::string_view text,
+                                        std::vector<int32_t>* tokens) const {
   if (text.size() > INT_MAX / 2) {
     return InvalidArgument(fmt::format("a text of {} bytes is too long to encode at once; cut it", text.size()));
   }
-  const size_t before = tokens->size();
   for (size_t at = 0; at < text.size();) {
     const AddedTokens::Match match = added_.Next(text, at, options.special_tokens);
     if (match.begin > at) {
       const bool has_prefix =
           parts_.prefix == SpacePrefix::kAlways || (parts_.prefix == SpacePrefix::kFirst && at == 0);
-      const Status status = parts_.encoder->Encode(text.substr(at, match.begin - at), has_prefix, tokens);
-      if (!status.ok()) {
-        tokens->resize(before);
-        return status;
-      }
+      TC_RETURN_IF_ERROR(parts_.encoder->Encode(text.substr(at, match.begin - at), has_prefix, tokens));
     }
     if (match.token == nullptr) break;
     tokens->push_back(match.token->id);
@@ -93,11 +82,9 @@ Status SentencePieceTokenizer::EncodeWith(const EncodeOptions& options, std::str
   return OkStatus();
 }
 
-Status SentencePieceTokenizer::DecodeAfter(int32_t previous, std::span<const int32_t> tokens, std::string* text) const {
-  const size_t before = text->size();
+Status SentencePieceTokenizer::DoDecode(int32_t previous, std::span<const int32_t> tokens, std::string* text) const {
   for (const int32_t token : tokens) {
     if (!tokens_.Has(token)) {
-      text->resize(before);
       return InvalidArgument(fmt::format("there is no token {} in a vocabulary of {}", token, tokens_.size()));
     }
     std::string_view bytes = tokens_.Bytes(token);
@@ -108,7 +95,7 @@ Status SentencePieceTokenizer::DecodeAfter(int32_t previous, std::span<const int
   return OkStatus();
 }
 
-Status SentencePieceTokenizer::Save(const std::string& folder) const {
+Status SentencePieceTokenizer::DoSave(const std::string& folder) const {
   TC_RETURN_IF_ERROR(SaveTokenizerFile(folder, parts_.file_name, parts_.file));
   if (parts_.config.empty()) return OkStatus();
   return WriteFileAtomically((std::filesystem::path(folder) / kTokenizerConfigJson).string(), parts_.config);
@@ -128,18 +115,6 @@ class BpeSegments final : public SegmentEncoder {
   PieceBpe bpe_;
   bool only_missing_prefix_;
 };
-
-Status CheckAdded(const SentencePieceParts& parts) {
-  std::unordered_set<std::string_view> texts;
-  std::unordered_set<int32_t> ids;
-  for (const AddedToken& token : parts.added) {
-    if (token.text.empty()) return Corrupt(fmt::format("added token {} is empty", token.id));
-    if (!texts.insert(token.text).second || !ids.insert(token.id).second) {
-      return Corrupt(fmt::format("added token {} is there twice", Quoted(token.text)));
-    }
-  }
-  return OkStatus();
-}
 
 }  // namespace
 
@@ -166,7 +141,7 @@ std::unique_ptr<const SegmentEncoder> MakeBpeSegments(PieceBpeParts parts, bool 
 }
 
 Result<std::shared_ptr<const Tokenizer>> MakeSentencePieceTokenizer(SentencePieceParts parts) {
-  TC_RETURN_IF_ERROR(CheckAdded(parts));
+  TC_RETURN_IF_ERROR(CheckAddedTokens(parts.added));
   return std::shared_ptr<const Tokenizer>(std::make_shared<SentencePieceTokenizer>(std::move(parts)));
 }
 

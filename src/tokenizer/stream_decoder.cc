@@ -1,30 +1,46 @@
+#include "core/no_throw.h"
 #include "tensorcache/tokenizer.h"
 #include "tokenizer/unicode.h"
 
 namespace tensorcache {
 
 Status StreamDecoder::Push(int32_t token, std::string* text) {
+  const size_t before = pending_.size();
   TC_RETURN_IF_ERROR(tokenizer_->DecodeAfter(previous_, {&token, 1}, &pending_));
+  if (Status status = Flush(false, text); !status.ok()) {
+    pending_.resize(before);
+    return status;
+  }
   previous_ = token;
-  Flush(false, text);
   return OkStatus();
 }
 
-void StreamDecoder::Finish(std::string* text) {
-  Flush(true, text);
+Status StreamDecoder::Finish(std::string* text) {
+  TC_RETURN_IF_ERROR(Flush(true, text));
   previous_ = -1;
+  return OkStatus();
 }
 
-void StreamDecoder::Flush(bool is_end, std::string* text) {
+// After an error, neither *text nor pending_ has changed.
+Status StreamDecoder::Flush(bool is_end, std::string* text) {
   constexpr uint32_t kReplacement = 0xFFFD;
+  const size_t before = text->size();
   size_t at = 0;
-  while (at < pending_.size()) {
-    const tokenizer::Utf8Char c = tokenizer::DecodeUtf8(pending_, at);
-    if (c.truncated && !is_end) break;
-    tokenizer::AppendUtf8(c.code == tokenizer::kInvalidCode ? kReplacement : c.code, text);
-    at += c.length;
+  Status status = NoThrow("decode a token", [&] {
+    while (at < pending_.size()) {
+      const tokenizer::Utf8Char c = tokenizer::DecodeUtf8(pending_, at);
+      if (c.truncated && !is_end) break;
+      tokenizer::AppendUtf8(c.code == tokenizer::kInvalidCode ? kReplacement : c.code, text);
+      at += c.length;
+    }
+    return OkStatus();
+  });
+  if (status.ok()) {
+    pending_.erase(0, at);
+  } else {
+    text->resize(before);
   }
-  pending_.erase(0, at);
+  return status;
 }
 
 }  // namespace tensorcache

@@ -19,7 +19,7 @@ std::vector<std::string> Stream(std::string_view bytes) {
     EXPECT_TRUE(decoder.Push(static_cast<uint8_t>(byte), &pieces.back()).ok());
   }
   pieces.emplace_back();
-  decoder.Finish(&pieces.back());
+  EXPECT_TRUE(decoder.Finish(&pieces.back()).ok());
   return pieces;
 }
 
@@ -47,7 +47,7 @@ TEST(StreamDecoder, AnErrorChangesNothing) {
   EXPECT_FALSE(decoder.Push(300, &text).ok());
   ASSERT_TRUE(decoder.Push(0xA9, &text).ok());
   EXPECT_EQ(text, "\u00E9");
-  decoder.Finish(&text);
+  EXPECT_TRUE(decoder.Finish(&text).ok());
   EXPECT_EQ(text, "\u00E9");
 }
 
@@ -65,7 +65,7 @@ TEST(StreamDecoder, IsAlwaysUtf8AndTheSameHoweverItIsCut) {
       ASSERT_TRUE(decoder.Push(token, &text).ok());
       ASSERT_TRUE(IsValidUtf8(text));
     }
-    decoder.Finish(&text);
+    EXPECT_TRUE(decoder.Finish(&text).ok());
     std::string expected;
     for (const std::string& piece : Stream(DecodeOrFail(*tokenizer, tokens))) expected += piece;
     EXPECT_EQ(text, expected);

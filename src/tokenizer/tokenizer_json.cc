@@ -52,7 +52,7 @@ Status ReadPreTokenizer(const Json& pre_tokenizer, BpeParts* parts) {
   const auto pattern = FindPattern(regex.get<std::string>());
   if (!pattern.ok()) return pattern.status();
   parts->pattern = *pattern;
-  if (Get(split, "behavior") != "Isolated" || IsTrue(Get(split, "invert"))) {
+  if (!IsText(Get(split, "behavior"), "Isolated") || IsTrue(Get(split, "invert"))) {
     return Unsupported("pre_tokenizer: Split is supported only with behavior 'Isolated' and without invert");
   }
   return CheckByteLevel(list[1], false);
@@ -68,14 +68,9 @@ std::optional<int32_t> TokenNumber(const Json& json) {
 }
 
 Status ReadVocabulary(const Json& vocabulary, BpeParts* parts) {
+  const size_t count = vocabulary.size() + parts->added.size();
   const auto place = [&](int32_t number, const std::string& bytes) {
-    if (number >= std::ssize(parts->tokens)) parts->tokens.resize(number + 1);
-    std::string& token = parts->tokens[number];
-    if (!token.empty() && token != bytes) {
-      return Corrupt(fmt::format("token {} is both {} and {}", number, Quoted(token), Quoted(bytes)));
-    }
-    token = bytes;
-    return OkStatus();
+    return PlaceToken(number, bytes, count, &parts->tokens);
   };
   std::unordered_map<std::string, AddedToken*> added;
   for (AddedToken& token : parts->added) {

@@ -13,34 +13,83 @@ namespace {
 
 std::string Escaped(const std::string& text) { return Json(text).dump(); }
 
-OrderedJson PreTokenizerJson(SplitPattern pattern) {
-  const bool is_gpt2 = pattern == SplitPattern::kGpt2;
-  OrderedJson byte_level = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", is_gpt2}};
-  if (is_gpt2) return byte_level;
-  const OrderedJson split = {{"type", "Split"},
-                             {"pattern", {{"Regex", std::string(PatternRegex(pattern))}}},
-                             {"behavior", "Isolated"},
-                             {"invert", false}};
-  return {{"type", "Sequence"}, {"pretokenizers", {split, byte_level}}};
+constexpr std::string_view kSplit = R"({{
+  "type": "Sequence",
+  "pretokenizers": [
+   {{
+    "type": "Split",
+    "pattern": {{
+     "Regex": {}
+    }},
+    "behavior": "Isolated",
+    "invert": false
+   }},
+   {{
+    "type": "ByteLevel",
+    "add_prefix_space": false,
+    "trim_offsets": true,
+    "use_regex": false
+   }}
+  ]
+ }})";
+constexpr std::string_view kByteLevel = R"({
+  "type": "ByteLevel",
+  "add_prefix_space": false,
+  "trim_offsets": true,
+  "use_regex": true
+ })";
+constexpr std::string_view kAddedToken = R"(  {{
+   "id": {},
+   "content": {},
+   "single_word": false,
+   "lstrip": false,
+   "rstrip": false,
+   "normalized": false,
+   "special": {}
+  }})";
+constexpr std::string_view kFile = R"({{
+ "version": "1.0",
+ "truncation": null,
+ "padding": null,
+ "added_tokens": [{added}],
+ "normalizer": {normalizer},
+ "pre_tokenizer": {pre_tokenizer},
+ "post_processor": {byte_level},
+ "decoder": {byte_level},
+ "model": {{
+  "type": "BPE",
+  "dropout": null,
+  "unk_token": null,
+  "continuing_subword_prefix": null,
+  "end_of_word_suffix": null,
+  "fuse_unk": false,
+  "byte_fallback": false,
+  "ignore_merges": {ignore_merges},
+  "vocab": {{
+{vocabulary}
+  }},
+  "merges": [
+{merges}
+  ]
+ }}
+}}
+)";
+
+std::string PreTokenizerText(SplitPattern pattern) {
+  if (pattern == SplitPattern::kGpt2) return std::string(kByteLevel);
+  return fmt::format(kSplit, Escaped(std::string(PatternRegex(pattern))));
 }
 
-OrderedJson AddedTokensJson(std::vector<AddedToken> added) {
+std::string AddedTokensText(std::vector<AddedToken> added) {
   std::ranges::sort(added, {}, &AddedToken::id);
-  OrderedJson list = OrderedJson::array();
+  std::string text;
   for (const AddedToken& token : added) {
-    list.push_back({{"id", token.id},
-                    {"content", token.text},
-                    {"single_word", false},
-                    {"lstrip", false},
-                    {"rstrip", false},
-                    {"normalized", false},
-                    {"special", token.special}});
+    text += text.empty() ? "\n" : ",\n";
+    text += fmt::format(kAddedToken, token.id, Escaped(token.text), token.special);
   }
-  return list;
+  return text.empty() ? "" : text + "\n ";
 }
 
-// Vocabulary and merges are written by hand: an ordered JSON object looks through all its keys at every insertion.
 // Tokens that are only added ones are left out at the end, and stand for themselves between others.
 std::string VocabularyText(const BpeParts& parts) {
   const std::vector<bool> is_mergeable = MergeableTokens(parts);
@@ -66,27 +115,15 @@ std::string MergesText(const BpeParts& parts) {
 
 }  // namespace
 
+// Written by hand: an ordered JSON object looks through all its keys at every insertion, and needs memory to be destroyed.
 Status SaveTokenizerJson(const BpeParts& parts, const std::string& folder) {
-  const OrderedJson byte_level = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
-  const OrderedJson head = {{"version", "1.0"},
-                            {"truncation", nullptr},
-                            {"padding", nullptr},
-                            {"added_tokens", AddedTokensJson(parts.added)},
-                            {"normalizer", parts.nfc ? OrderedJson{{"type", "NFC"}} : OrderedJson(nullptr)},
-                            {"pre_tokenizer", PreTokenizerJson(parts.pattern)},
-                            {"post_processor", byte_level},
-                            {"decoder", byte_level}};
-  std::string text = head.dump(1);
-  text.resize(text.rfind("\n}"));
-  text += fmt::format(
-      ",\n \"model\": {{\n  \"type\": \"BPE\",\n  \"dropout\": null,\n  \"unk_token\": null,\n"
-      "  \"continuing_subword_prefix\": null,\n  \"end_of_word_suffix\": null,\n  \"fuse_unk\": false,\n"
-      "  \"byte_fallback\": false,\n  \"ignore_merges\": {},\n",
-      parts.ignore_merges);
-  text += fmt::format("  \"vocab\": {{\n{}\n  }},\n  \"merges\": [\n{}\n  ]\n }}\n}}\n", VocabularyText(parts),
-                      MergesText(parts));
-  return SaveTokenizerFile(folder, kTokenizerJson, text);
+  return SaveTokenizerFile(
+      folder, kTokenizerJson,
+      fmt::format(kFile, fmt::arg("added", AddedTokensText(parts.added)),
+                  fmt::arg("normalizer", parts.nfc ? "{\n  \"type\": \"NFC\"\n }" : "null"),
+                  fmt::arg("pre_tokenizer", PreTokenizerText(parts.pattern)), fmt::arg("byte_level", kByteLevel),
+                  fmt::arg("ignore_merges", parts.ignore_merges), fmt::arg("vocabulary", VocabularyText(parts)),
+                  fmt::arg("merges", MergesText(parts))));
 }
 
 }  // namespace tensorcache::tokenizer

@@ -70,7 +70,7 @@ inline void ExpectBothWays(const std::shared_ptr<const Tokenizer>& tokenizer, co
   StreamDecoder stream(tokenizer);
   std::string streamed;
   for (const int32_t token : tokens) ASSERT_TRUE(stream.Push(token, &streamed).ok());
-  stream.Finish(&streamed);
+  EXPECT_TRUE(stream.Finish(&streamed).ok());
   EXPECT_EQ(streamed, text);
 }
 

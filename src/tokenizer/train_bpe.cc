@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/no_throw.h"
 #include "tensorcache/tokenizer.h"
 #include "tokenizer/byte_level_bpe.h"
 #include "tokenizer/split.h"
@@ -139,23 +140,27 @@ class Trainer {
   std::vector<uint64_t> risen_;  // of one merge: the pairs that became more frequent
 };
 
+Result<std::shared_ptr<const Tokenizer>> Train(std::span<const std::string_view> texts, int64_t vocab_size) {
+  constexpr int64_t kSmallest = kBytes + 1;
+  if (vocab_size < kSmallest || vocab_size > BpeMerges::kMaxTokens) {
+    return InvalidArgument(fmt::format("a vocabulary of {} tokens is not possible, only {} to {}", vocab_size,
+                                       kSmallest, BpeMerges::kMaxTokens));
+  }
+  Trainer trainer(texts);
+  trainer.Train(vocab_size - 1);
+  BpeParts parts = trainer.TakeParts();
+  const std::string end_of_text = "<|endoftext|>";
+  parts.added.push_back({.id = static_cast<int32_t>(parts.tokens.size()), .text = end_of_text});
+  parts.tokens.push_back(end_of_text);
+  return ByteLevelBpe::Make(std::move(parts));
+}
+
 }  // namespace
 }  // namespace tokenizer
 
 Result<std::shared_ptr<const Tokenizer>> TrainByteLevelBpe(std::span<const std::string_view> texts,
                                                            int64_t vocab_size) {
-  constexpr int64_t kSmallest = tokenizer::kBytes + 1;
-  if (vocab_size < kSmallest || vocab_size > tokenizer::BpeMerges::kMaxTokens) {
-    return InvalidArgument(fmt::format("a vocabulary of {} tokens is not possible, only {} to {}", vocab_size,
-                                       kSmallest, tokenizer::BpeMerges::kMaxTokens));
-  }
-  tokenizer::Trainer trainer(texts);
-  trainer.Train(vocab_size - 1);
-  tokenizer::BpeParts parts = trainer.TakeParts();
-  const std::string end_of_text = "<|endoftext|>";
-  parts.added.push_back({.id = static_cast<int32_t>(parts.tokens.size()), .text = end_of_text});
-  parts.tokens.push_back(end_of_text);
-  return tokenizer::ByteLevelBpe::Make(std::move(parts));
+  return NoThrow("train a tokenizer", [&] { return tokenizer::Train(texts, vocab_size); });
 }
 
 }  // namespace tensorcache

@@ -72,24 +72,22 @@ class RowFiller {
  public:
   // The row's number.
   double Take(double left, double right) {
-    double row = 0;
-    while (std::ranges::any_of(taken_, [&](const Span& other) {
-      return other.row == row && left - 14 < other.right && right + 14 > other.left;
-    })) {
-      ++row;
-    }
-    taken_.push_back({left, right, row});
-    count_ = std::max(count_, row + 1);
-    return row;
+    const auto free = std::ranges::find_if(rows_, [&](const std::vector<Span>& row) {
+      return std::ranges::none_of(
+          row, [&](const Span& other) { return left - 14 < other.right && right + 14 > other.left; });
+    });
+    const auto number = free - rows_.begin();
+    if (free == rows_.end()) rows_.emplace_back();
+    rows_[static_cast<size_t>(number)].push_back({left, right});
+    return static_cast<double>(number);
   }
-  double Count() const { return count_; }
+  double Count() const { return static_cast<double>(rows_.size()); }
 
  private:
   struct Span {
-    double left, right, row;
+    double left, right;
   };
-  std::vector<Span> taken_;
-  double count_ = 0;
+  std::vector<std::vector<Span>> rows_;
 };
 
 class Layouter {

@@ -124,6 +124,14 @@ TEST(ChartLayoutTest, NamesKeepApart) {
   }
 }
 
+TEST(ChartLayoutTest, GuidesAtOnePlaceHaveARowEach) {
+  Figure figure{.id = "f", .title = "Guides", .series = {{.name = "a", .points = {{1, 1}, {2, 2}}}}};
+  figure.guides.assign(4000, {.x = 1.5, .label = "here"});
+  const ChartLayout layout = LayOut(figure, {});
+  ASSERT_EQ(layout.guides.size(), 4000u);
+  for (size_t i = 1; i < layout.guides.size(); ++i) EXPECT_GT(layout.guides[i].y, layout.guides[i - 1].y);
+}
+
 TEST(ChartLayoutTest, CurvesThatEndEarlyGoToTheLegend) {
   Figure figure = SampleFigure("f", "Recall", false);
   figure.series[0].points.resize(3);

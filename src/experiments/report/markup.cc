@@ -125,13 +125,19 @@ double TextWidth(std::string_view text, double font_size) {
 }
 
 std::string Shortened(std::string_view text, double font_size, double width) {
-  if (TextWidth(text, font_size) <= width) return std::string(text);
-  while (!text.empty() && TextWidth(text, font_size) + TextWidth("…", font_size) > width) {
-    while (Continues(text.back()) && text.size() > 1) text.remove_suffix(1);
-    text.remove_suffix(1);
+  const double dots = TextWidth("…", font_size);
+  double before = 0;  // in em, of the characters that were passed
+  size_t kept = 0;    // bytes that leave room for the dots
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (Continues(text[i])) continue;
+    if (before * font_size + dots <= width) kept = i;
+    before += CharWidth(static_cast<unsigned char>(text[i]));
+    if (before * font_size <= width) continue;
+    text = text.substr(0, kept);
+    while (text.ends_with(' ')) text.remove_suffix(1);
+    return std::string(text) + "…";
   }
-  while (text.ends_with(' ')) text.remove_suffix(1);
-  return std::string(text) + "…";
+  return std::string(text);
 }
 
 }  // namespace tensorcache::experiments::report

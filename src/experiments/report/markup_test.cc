@@ -50,6 +50,8 @@ TEST(MarkupTest, LongTextIsCutBetweenCharacters) {
   EXPECT_EQ(cut, "αααααα…");
   EXPECT_LE(TextWidth(cut, 10), 60);
   EXPECT_EQ(Shortened("anything", 12, 0), "…");
+  // In one pass: what is measured anew for every character that goes would not end here.
+  EXPECT_EQ(Shortened(std::string(1 << 24, 'x'), 10, 60), "xxxxxxxx…");
 }
 
 TEST(NumberTextTest, FixedAndSigned) {
