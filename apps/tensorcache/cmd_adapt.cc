@@ -1,6 +1,4 @@
 // tensorcache adapt: a pretrained model gets a memory, and learns to use it.
-#include <fmt/core.h>
-
 #include <algorithm>
 
 #include "apps/tensorcache/command.h"
@@ -38,7 +36,7 @@ struct AdaptArguments {
   int threads = 0;
 };
 
-void AddOptions(CLI::App& app, AdaptArguments& arguments) {
+void AddOptions(Options& app, AdaptArguments& arguments) {
   app.add_option("--model", arguments.model, "The checkpoint folder to start from, as `tensorcache import` makes it")
       ->type_name("DIR");
   app.add_option("--data", arguments.data, "A UTF-8 text file, or a folder of such files")->type_name("PATH");
@@ -68,7 +66,7 @@ void AddOptions(CLI::App& app, AdaptArguments& arguments) {
          "Default: 1e-2 for the memory alone (W_tc; gates have ten times that), 1e-3 for lora, 3e-4 for weights")
       ->check(CLI::Range(1e-9, 1e3));
   app.add_option("--set", arguments.overrides,
-                 "Change any key of the training's config, e.g. cache.tensor_cache.rule=delta; may be repeated")
+                 "Change any key of the training's config, e.g. cache.tensor_cache.write.rule=delta; may be repeated")
       ->type_name("KEY=VALUE")
       ->allow_extra_args(false);
   app.add_option("--device", arguments.device, "cpu or cuda")->capture_default_str();
@@ -97,7 +95,8 @@ void AddMemory(train::TrainConfig& config) {
   CacheConfig& cache = config.model.cache;
   if (cache.method == CacheMethod::kTensorCache) return;  // it has one already
   cache.method = CacheMethod::kTensorCache;
-  cache.tensor_cache = {.zero_output = true, .normalize_queries = true, .normalize_keys = true, .memory_rope = false};
+  cache.tensor_cache = {.address = {.rope = false, .normalize_queries = true, .normalize_keys = true},
+                        .read = {.zero_output = true}};
 }
 
 // What is new learns faster than what was there.
@@ -165,7 +164,7 @@ Result<TrainConfig> MakeConfig(const AdaptArguments& arguments) {
 
 Status RunAdapt(const CommandLine& line) {
   AdaptArguments arguments;
-  CLI::App app("Adds Tensor Cache to a model that was trained without it, and trains it on text.");
+  Options app("Adds Tensor Cache to a model that was trained without it, and trains it on text.");
   AddOptions(app, arguments);
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
   if (!go) return OkStatus();

@@ -1,12 +1,10 @@
 // tensorcache bench: speed, each row beside its limit measured in the same run.
-#include <fmt/core.h>
-
 #include <nlohmann/json.hpp>
 
 #include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/command.h"
-#include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
 #include "apps/tensorcache/program.h"
 #include "bench/driver.h"
 #include "core/json.h"
@@ -35,7 +33,7 @@ bool MetGoal(const Row& row) { return row.goal_is_upper_bound ? row.fraction <= 
 constexpr char kTableLine[] = "{:<26} {:<38} {:>2} {:>8} {:<7} {:>8} {:<20} {:>8}  {:<7}  {}\n";
 
 void PrintHead() {
-  fmt::print(kTableLine, "kernel", "shape", "th", "value", "unit", "limit", "which is", "fraction", "goal", "");
+  Print(kTableLine, "kernel", "shape", "th", "value", "unit", "limit", "which is", "fraction", "goal", "");
 }
 
 // Four digits, never an exponent.
@@ -45,9 +43,8 @@ void PrintRow(const Row& row) {
   const std::string goal =
       row.goal == 0 ? "" : fmt::format("{} {:.2f}", row.goal_is_upper_bound ? "<=" : ">=", row.goal);
   const char* verdict = row.goal == 0 ? "" : MetGoal(row) ? "met" : "missed";
-  fmt::print(kTableLine, row.op, row.shape, row.threads, Short(row.value), row.unit, Short(row.limit_value), row.limit,
-             fmt::format("{:.2f}", row.fraction), goal, verdict);
-  std::fflush(stdout);
+  Print(kTableLine, row.op, row.shape, row.threads, Short(row.value), row.unit, Short(row.limit_value), row.limit,
+        fmt::format("{:.2f}", row.fraction), goal, verdict);
 }
 
 nlohmann::ordered_json RowJson(const Row& row) {
@@ -86,15 +83,14 @@ Status RunKernels(const CommandLine& line) {
   std::string json_path;
   std::string only;
   double seconds = 0.6;
-  CLI::App app("Times each kernel and, alternating with it, the limit it is held against.");
+  Options app("Times each kernel and, alternating with it, the limit it is held against.");
   app.add_option("--json", json_path, "Also write the figures to FILE")->type_name("FILE");
   app.add_option("--only", only, "Measure this kernel alone")->type_name("OP");
-  app.add_option("--seconds", seconds, "Time spent on each row")->capture_default_str();
+  app.add_option("--seconds", seconds, "Time spent on each row")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 3600.0));
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
   if (!go) return OkStatus();
-  if (!(seconds > 0 && seconds <= 3600)) {
-    return InvalidArgument(fmt::format("--seconds is {}; give more than 0 and at most 3600", seconds));
-  }
   TC_ASSIGN_OR_RETURN(const auto kernels, Select(only));
   TC_RETURN_IF_ERROR(CheckOutputPath(json_path));
 

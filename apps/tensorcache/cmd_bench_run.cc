@@ -1,12 +1,10 @@
 // tensorcache bench decode, prefill, memory: the run half beside the limits of the machine.
-#include <fmt/core.h>
-
 #include <nlohmann/json.hpp>
 
 #include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/command.h"
-#include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
 #include "apps/tensorcache/terminal.h"
 #include "core/config.h"
 #include "runtime/run_bench.h"
@@ -52,7 +50,7 @@ struct Setup {
 Result<Setup> Parse(const CommandLine& line, const char* description, bool deep) {
   Setup setup{.options = {.config = runtime::Gpt130mConfig()}};
   std::vector<std::string> overrides;
-  CLI::App app(description);
+  Options app(description);
   app.add_option("--json", setup.json_path, "Also write the figures to FILE")->type_name("FILE");
   app.add_option("--threads", setup.options.threads, "CPU threads; default: all cores")->check(CLI::Range(1, 1023));
   app.add_option("--set", overrides,
@@ -107,10 +105,9 @@ DecodeFigures FiguresOf(const DecodeRow& row) {
 void PrintDecode(const DecodeRow& row) {
   const DecodeFigures figures = FiguresOf(row);
   const std::string to = row.baseline.empty() ? "" : fmt::format("{} {}", Text(figures.to_baseline), row.baseline);
-  fmt::print(kDecodeLine, row.method, fmt::format("{}/{}", NameOf(row.weights), NameOf(row.ring)), row.sessions,
-             row.context, fmt::format("{:.1f}", row.tokens_per_second), to, Text(figures.of_bandwidth),
-             Text(figures.of_sgemm), Text(figures.of_both));
-  std::fflush(stdout);
+  Print(kDecodeLine, row.method, fmt::format("{}/{}", NameOf(row.weights), NameOf(row.ring)), row.sessions, row.context,
+        fmt::format("{:.1f}", row.tokens_per_second), to, Text(figures.of_bandwidth), Text(figures.of_sgemm),
+        Text(figures.of_both));
 }
 
 OrderedJson DecodeJson(const DecodeRow& row) {
@@ -148,10 +145,9 @@ constexpr char kPrefillLine[] = "{:<20} {:<8} {:>7} {:>9} {:>10} {:>12} {:>12}\n
 
 void PrintPrefill(const PrefillRow& row) {
   const bool ours = row.method != "window";
-  fmt::print(kPrefillLine, row.method, NameOf(row.weights), row.block, row.context,
-             fmt::format("{:.0f}", row.tokens_per_second), Text({"to_window", row.to_window, ours ? 0.9 : 0}),
-             Text({"of_sgemm", row.of_sgemm, ours ? 0.75 : 0}));
-  std::fflush(stdout);
+  Print(kPrefillLine, row.method, NameOf(row.weights), row.block, row.context,
+        fmt::format("{:.0f}", row.tokens_per_second), Text({"to_window", row.to_window, ours ? 0.9 : 0}),
+        Text({"of_sgemm", row.of_sgemm, ours ? 0.75 : 0}));
 }
 
 OrderedJson PrefillJson(const PrefillRow& row) {
@@ -171,10 +167,9 @@ constexpr char kMemoryLine[] = "{:<16} {:<6} {:>9} {:>14} {:>18} {:>14}\n";
 
 void PrintMemory(const MemoryRow& row) {
   const auto megabytes = [](int64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / kMega); };
-  fmt::print(kMemoryLine, row.method, NameOf(row.ring), row.context, megabytes(row.state_bytes),
-             row.measured ? megabytes(row.resident_bytes) : "does not fit here",
-             row.file_bytes == 0 ? "" : megabytes(row.file_bytes));
-  std::fflush(stdout);
+  Print(kMemoryLine, row.method, NameOf(row.ring), row.context, megabytes(row.state_bytes),
+        row.measured ? megabytes(row.resident_bytes) : "does not fit here",
+        row.file_bytes == 0 ? "" : megabytes(row.file_bytes));
 }
 
 OrderedJson MemoryJson(const MemoryRow& row) {
@@ -199,8 +194,8 @@ Status RunBenchDecode(const CommandLine& line) {
   if (!setup.go) return OkStatus();
   OrderedJson json = Head("decode", setup);
   setup.options.progress = ShowProgress();
-  fmt::print(kDecodeLine, "method", "weights", "sessions", "context", "tokens/s", "to", "of bandwidth", "of sgemm",
-             "of both");
+  Print(kDecodeLine, "method", "weights", "sessions", "context", "tokens/s", "to", "of bandwidth", "of sgemm",
+        "of both");
   TC_RETURN_IF_ERROR(runtime::BenchDecode(setup.options, [&](const DecodeRow& row) {
     PrintDecode(row);
     json["rows"].push_back(DecodeJson(row));
@@ -215,7 +210,7 @@ Status RunBenchPrefill(const CommandLine& line) {
   if (!setup.go) return OkStatus();
   OrderedJson json = Head("prefill", setup);
   setup.options.progress = ShowProgress();
-  fmt::print(kPrefillLine, "method", "weights", "block", "context", "tokens/s", "to window", "of sgemm");
+  Print(kPrefillLine, "method", "weights", "block", "context", "tokens/s", "to window", "of sgemm");
   TC_RETURN_IF_ERROR(runtime::BenchPrefill(setup.options, [&](const PrefillRow& row) {
     PrintPrefill(row);
     json["rows"].push_back(PrefillJson(row));
@@ -230,7 +225,7 @@ Status RunBenchMemory(const CommandLine& line) {
             /*deep=*/false));
   if (!setup.go) return OkStatus();
   OrderedJson json = Head("memory", setup);
-  fmt::print(kMemoryLine, "method", "ring", "context", "state", "resident", "file");
+  Print(kMemoryLine, "method", "ring", "context", "state", "resident", "file");
   TC_RETURN_IF_ERROR(runtime::BenchMemory(setup.options, [&](const MemoryRow& row) {
     PrintMemory(row);
     json["rows"].push_back(MemoryJson(row));

@@ -1,12 +1,10 @@
 // tensorcache bench train: tokens per second of each method, beside sgemm and beside Window KV.
-#include <fmt/core.h>
-
 #include <nlohmann/json.hpp>
 
 #include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/command.h"
-#include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
 #include "core/json.h"
 #include "train/torch.h"
 #include "train/train_bench.h"
@@ -47,19 +45,17 @@ std::string Verdict(double value, double goal, bool upper_bound) {
 constexpr char kLine[] = "{:<12} {:<20} {:>9} {:>12} {:>16} {:>14} {:>16} {:>10}\n";
 
 void PrintHead() {
-  fmt::print(kLine, "preset", "method", "batch", "tokens/s", "to window", "of sgemm", "tensors, peak", "to window");
+  Print(kLine, "preset", "method", "batch", "tokens/s", "to window", "of sgemm", "tensors, peak", "to window");
 }
 
 void PrintRow(const TrainBenchRow& row) {
   const Goals goals = GoalsOf(row);
-  fmt::print(
-      kLine, row.preset, row.method, fmt::format("{}x{}", row.rows, row.tokens),
-      fmt::format("{:.0f}", row.tokens_per_second),
-      fmt::format("{:.2f}{}", row.to_window, Verdict(row.to_window, goals.to_window, false)),
-      fmt::format("{:.2f}{}", row.utilisation, Verdict(row.utilisation, goals.utilisation, false)),
-      fmt::format("{:.0f} MiB", static_cast<double>(row.peak_bytes) / kMebibyte),
-      fmt::format("{:.2f}{}", row.memory_to_window, Verdict(row.memory_to_window, goals.memory_to_window, true)));
-  std::fflush(stdout);
+  Print(kLine, row.preset, row.method, fmt::format("{}x{}", row.rows, row.tokens),
+        fmt::format("{:.0f}", row.tokens_per_second),
+        fmt::format("{:.2f}{}", row.to_window, Verdict(row.to_window, goals.to_window, false)),
+        fmt::format("{:.2f}{}", row.utilisation, Verdict(row.utilisation, goals.utilisation, false)),
+        fmt::format("{:.0f} MiB", static_cast<double>(row.peak_bytes) / kMebibyte),
+        fmt::format("{:.2f}{}", row.memory_to_window, Verdict(row.memory_to_window, goals.memory_to_window, true)));
 }
 
 OrderedJson RowJson(const TrainBenchRow& row) {
@@ -91,9 +87,9 @@ Result<OrderedJson> BenchLargeStep() {
   TC_ASSIGN_OR_RETURN(const TrainBenchRow row,
                       train::MeasureStepMemory("gpt-130m", "tensor_cache outer", kMemoryBatch));
   const auto resident = static_cast<double>(row.peak_resident);
-  fmt::print("gpt-130m step of {} x {}: resident memory at most {:.2f} GB, of which tensors {:.2f} GB; goal < 6 GB{}\n",
-             row.rows, row.tokens, resident / 1e9, static_cast<double>(row.peak_bytes) / 1e9,
-             Verdict(resident, kMemoryGoal, true));
+  Print("gpt-130m step of {} x {}: resident memory at most {:.2f} GB, of which tensors {:.2f} GB; goal < 6 GB{}\n",
+        row.rows, row.tokens, resident / 1e9, static_cast<double>(row.peak_bytes) / 1e9,
+        Verdict(resident, kMemoryGoal, true));
   return OrderedJson{{"rows", row.rows},
                      {"tokens", row.tokens},
                      {"peak_resident_bytes", row.peak_resident},
@@ -105,7 +101,7 @@ Result<OrderedJson> BenchFusionRows(const std::string& preset, int repeats) {
   OrderedJson json = OrderedJson::array();
   TC_ASSIGN_OR_RETURN(const std::vector<FusionRow> rows, train::BenchFusion(preset, repeats));
   for (const FusionRow& row : rows) {
-    fmt::print(
+    Print(
         "{:<12} {:<20} attention and memory: {:>6.1f} ms, composite {:>6.1f} ms, {:.1f} x{};  whole layer: {:>6.1f} "
         "ms, "
         "composite {:>6.1f} ms, {:.1f} x\n",
@@ -132,7 +128,7 @@ Status RunBenchTrain(const CommandLine& line) {
   std::string only;
   int repeats = 5;
   int threads = 0;
-  CLI::App app(
+  Options app(
       "Times training steps (forward, backward, optimiser) of each cache method, in turn with Window KV and sgemm.");
   app.add_option("--json", json_path, "Also write the figures to FILE")->type_name("FILE");
   app.add_option("--only", only, "Measure this preset alone")

@@ -1,14 +1,12 @@
 // tensorcache demo: three models learn to remember, one of them reads a million tokens, and a page shows it all.
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <thread>
 
 #include "apps/tensorcache/command.h"
-#include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
 #include "apps/tensorcache/program.h"
 #include "apps/tensorcache/provenance.h"
 #include "apps/tensorcache/result_text.h"
@@ -80,7 +78,7 @@ class Demo {
 };
 
 Status Demo::Train() {
-  fmt::print(
+  Print(
       "A transformer's key-value cache grows with every token. A window of the last {} tokens does not, but forgets. "
       "Tensor\n"
       "Cache keeps the window, and adds every pair that leaves it to one small matrix per head: A <- lambda A + eta "
@@ -89,7 +87,6 @@ Status Demo::Train() {
       "read\n"
       "   {} tokens of noise, and say the value when asked. The window is half as long as the noise.\n\n",
       kWindow, kTrainedGap);
-  std::fflush(stdout);
   Progress progress;
   experiments::LabOptions lab_options{
       .folder = arguments_.folder,
@@ -109,8 +106,8 @@ Status Demo::Train() {
   progress.Clear();
   for (size_t m = 0; m < kMethods.size(); ++m) {
     TC_ASSIGN_OR_RETURN(const experiments::TrainedRun run, lab_->Find(jobs[m]));
-    fmt::print("   {:<13} {} steps, {} of one thread, loss {:.3f}\n", MethodTitle(kMethods[m]), run.record.steps,
-               Duration(run.record.seconds), run.record.loss);
+    Print("   {:<13} {} steps, {} of one thread, loss {:.3f}\n", MethodTitle(kMethods[m]), run.record.steps,
+          Duration(run.record.seconds), run.record.loss);
     TC_ASSIGN_OR_RETURN(models_[m], Model::Load(run.folder));
     result_.runs.push_back(run.record);
     if (kMethods[m] == CacheMethod::kTensorCache) {
@@ -159,8 +156,7 @@ Status Demo::Compare() {
   }
   table.note = fmt::format(
       "Trained with {} tokens of noise alone; other lengths are new to the models (reproduce ood).", kTrainedGap);
-  fmt::print("\n2. {}\n", TableText(table));
-  std::fflush(stdout);
+  Print("\n2. {}\n", TableText(table));
   result_.figures.push_back(std::move(figure));
   result_.tables.insert(result_.tables.begin(), std::move(table));
   return OkStatus();
@@ -168,8 +164,8 @@ Status Demo::Compare() {
 
 // The game without end: episodes of the trained gap, one after the other, through one session.
 Status Demo::StreamMillion() {
-  fmt::print("3. Tensor Cache plays on without a break, {} tokens in one session:\n\n", Grouped(arguments_.tokens));
-  fmt::print("       tokens read      tokens/s        state   right answers   Full KV would keep\n");
+  Print("3. Tensor Cache plays on without a break, {} tokens in one session:\n\n", Grouped(arguments_.tokens));
+  Print("       tokens read      tokens/s        state   right answers   Full KV would keep\n");
   const std::shared_ptr<const Model>& model = models_[2];
   data::RecallConfig task{.gap = kTrainedGap, .lead = 0};
   TC_ASSIGN_OR_RETURN(const auto source, data::MakeRecallSource(task, kSeed + 2));
@@ -201,13 +197,12 @@ Status Demo::StreamMillion() {
       ++answers;
     }
     if (session.position() < next_line && session.position() < arguments_.tokens) continue;
-    const double state = static_cast<double>(session.memory().total()) / experiments::kKibibyte;
+    const double state = static_cast<double>(session.state_bytes().total()) / experiments::kKibibyte;
     const auto read = static_cast<double>(session.position());
-    fmt::print("   {:>15} {:>13.0f} {:>9.0f} KiB {:>12.2f} % {:>16.0f} KiB\n", Grouped(session.position()),
-               static_cast<double>(session.position() - last_position) / Seconds(last_time), state,
-               100.0 * static_cast<double>(right) / static_cast<double>(std::max<int64_t>(1, answers)),
-               read * full_token_kib);
-    std::fflush(stdout);
+    Print("   {:>15} {:>13.0f} {:>9.0f} KiB {:>12.2f} % {:>16.0f} KiB\n", Grouped(session.position()),
+          static_cast<double>(session.position() - last_position) / Seconds(last_time), state,
+          100.0 * static_cast<double>(right) / static_cast<double>(std::max<int64_t>(1, answers)),
+          read * full_token_kib);
     figure.series[0].points.push_back({.x = read, .y = read * full_token_kib});
     figure.series[1].points.push_back({.x = read, .y = state});
     last_position = session.position();
@@ -257,8 +252,7 @@ Status Demo::Ask() {
   constexpr int kCount = 200;
   const data::RecallConfig task{};
   const std::vector<Question> questions = Questions(task, kCount, kNoise);
-  fmt::print("\n4. One question: STORE key7 = value3, then {} tokens of noise, five windows long. QUERY key7 ?\n\n",
-             kNoise);
+  Print("\n4. One question: STORE key7 = value3, then {} tokens of noise, five windows long. QUERY key7 ?\n\n", kNoise);
   for (size_t m = 0; m < kMethods.size(); ++m) {
     int right = 0;
     std::string first;
@@ -273,7 +267,7 @@ Status Demo::Ask() {
                           number >= 0 && number < task.values ? fmt::format("value{}", number) : "not a value",
                           100 * guess.probability, guess.token == question.value ? "right" : "wrong");
     }
-    fmt::print("   {:<13} {}; {} of {} such questions\n", MethodTitle(kMethods[m]), first, right, kCount);
+    Print("   {:<13} {}; {} of {} such questions\n", MethodTitle(kMethods[m]), first, right, kCount);
   }
   return OkStatus();
 }
@@ -297,7 +291,7 @@ Status Demo::Report() {
   const std::string page = arguments_.folder + "/report.html";
   TC_RETURN_IF_ERROR(
       WriteOutput(page, experiments::report::PageHtml({result_}, "Three models that learn to remember")));
-  fmt::print(
+  Print(
       "\n5. {} shows this with figures. It took {}.\n\n"
       "Next: `tensorcache reproduce recall --quick`, the paper's table in small; `tensorcache train --help`.\n",
       page, Duration(Seconds(start_)));
@@ -316,7 +310,7 @@ Status Demo::Run() {
 
 Status RunDemo(const CommandLine& line) {
   DemoArguments arguments;
-  CLI::App app(
+  Options app(
       "Trains three small models to remember, streams a million tokens, draws a page. About three minutes on two "
       "cores.");
   app.add_option("--out", arguments.folder, "Folder for models and page; models that are there are not trained again")

@@ -1,9 +1,6 @@
 // tensorcache eval: how well a model predicts a text, by length of the context; methods and weights side by side.
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <iterator>
@@ -12,9 +9,9 @@
 
 #include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/command.h"
-#include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/model_options.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
 #include "apps/tensorcache/terminal.h"
 #include "core/config.h"
 #include "core/statistics.h"
@@ -52,7 +49,7 @@ struct Variant {
   std::vector<ContextScore> scores = {};  // one a context
 };
 
-void AddOptions(CLI::App& app, EvalArguments& arguments) {
+void AddOptions(Options& app, EvalArguments& arguments) {
   AddModelOptions(app, arguments.model, /*lists=*/true);
   app.add_option("--tokenizer", arguments.tokenizer, "Another tokenizer than that in the model's folder")
       ->type_name("T");
@@ -67,8 +64,6 @@ void AddOptions(CLI::App& app, EvalArguments& arguments) {
                "Each file of the data starts with the tokenizer's begin-of-text token, as some models want it");
   app.add_option("--context", arguments.evaluation.contexts, "Context lengths in tokens, with commas between")
       ->type_name("L,L,...")
-      ->delimiter(',')
-      ->allow_extra_args(false)
       ->capture_default_str();
   app.add_option("--starts,--seeds", arguments.evaluation.starts, "Start positions for each length")
       ->type_name("N")
@@ -77,9 +72,7 @@ void AddOptions(CLI::App& app, EvalArguments& arguments) {
       ->capture_default_str();
   app.add_option("--bins", arguments.evaluation.bins,
                  "Upper edges of the bins by tokens read, with commas between; default: powers of two from 128")
-      ->type_name("N,N,...")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+      ->type_name("N,N,...");
   app.add_option("--compare", arguments.others,
                  "Another checkpoint with the same tokenizer, in its own cache, on the same starts; may be repeated")
       ->type_name("DIR")
@@ -132,7 +125,7 @@ Result<std::vector<Variant>> LoadVariants(const EvalArguments& arguments) {
   for (size_t i = 1; i < folders.size(); ++i) {
     ModelArguments other = arguments.model;
     other.model = folders[i];
-    other.method.clear();
+    other.method.reset();
     other.window.reset();
     other.sinks.reset();
     TC_ASSIGN_OR_RETURN(std::vector<Variant> more, VariantsOf(other, labels[i]));
@@ -230,22 +223,21 @@ void PrintContexts(const std::vector<Variant>& variants) {
   const size_t width = NameWidth(variants);
   const std::string paired = variants.size() > 1 ? fmt::format("NLL - {}", variants[0].name) : "";
   const size_t paired_width = std::max(kCell + 4, paired.size() + 2);
-  fmt::print("{:>8}  {:<{}}{}{:>12}{:>11}{:>11}{:>12}{}\n", "context", "method", width, PadLeft("NLL", kCell),
-             "perplexity", "bits/byte", "last half", "state", paired.empty() ? "" : PadLeft(paired, paired_width));
+  Print("{:>8}  {:<{}}{}{:>12}{:>11}{:>11}{:>12}{}\n", "context", "method", width, PadLeft("NLL", kCell), "perplexity",
+        "bits/byte", "last half", "state", paired.empty() ? "" : PadLeft(paired, paired_width));
   for (size_t i = 0; i < variants[0].scores.size(); ++i) {
     for (const Variant& variant : variants) {
       const ContextScore& score = variant.scores[i];
       const Spread nll = SpreadOf(score.Nll());
       const double bits = SpreadOf(score.BitsPerByte()).mean;  // 0: bytes were not counted
-      fmt::print("{:>8}  {:<{}}{}{:>12.2f}{:>11}{:>11}{:>12}", score.context, variant.name, width,
-                 PadLeft(WithError(nll.mean, nll.std), kCell), std::exp(nll.mean),
-                 bits > 0 ? fmt::format("{:.4f}", bits) : "-", MeanText(score.LastHalf()),
-                 BytesText(score.state_bytes));
+      Print("{:>8}  {:<{}}{}{:>12.2f}{:>11}{:>11}{:>12}", score.context, variant.name, width,
+            PadLeft(WithError(nll.mean, nll.std), kCell), std::exp(nll.mean),
+            bits > 0 ? fmt::format("{:.4f}", bits) : "-", MeanText(score.LastHalf()), BytesText(score.state_bytes));
       if (&variant != &variants[0]) {
         const Spread difference = PairedDifference(variants[0].scores[i].Nll(), score.Nll());
-        fmt::print("{}", PadLeft(WithError(difference.mean, difference.standard_error, /*sign=*/true), paired_width));
+        PrintText(PadLeft(WithError(difference.mean, difference.standard_error, /*sign=*/true), paired_width));
       }
-      fmt::print("\n");
+      Print("\n");
     }
   }
 }
@@ -256,15 +248,15 @@ void PrintBins(const std::vector<Variant>& variants) {
   const auto which = static_cast<size_t>(longest - variants[0].scores.begin());
   if (longest->bins.size() < 2) return;
   const size_t width = NameWidth(variants);
-  fmt::print("\nNLL by the number of tokens read, at context {}\n{:<{}}", longest->context, "up to", width);
-  for (const int64_t edge : longest->bins) fmt::print("{:>9}", edge);
-  fmt::print("\n");
+  Print("\nNLL by the number of tokens read, at context {}\n{:<{}}", longest->context, "up to", width);
+  for (const int64_t edge : longest->bins) Print("{:>9}", edge);
+  Print("\n");
   for (const Variant& variant : variants) {
-    fmt::print("{:<{}}", variant.name, width);
+    Print("{:<{}}", variant.name, width);
     for (size_t bin = 0; bin < longest->bins.size(); ++bin) {
-      fmt::print("{:>9}", MeanText(variant.scores[which].Bin(bin)));
+      Print("{:>9}", MeanText(variant.scores[which].Bin(bin)));
     }
-    fmt::print("\n");
+    Print("\n");
   }
 }
 
@@ -273,7 +265,7 @@ void PrintNotes(const std::vector<Variant>& variants) {
   const auto find = [&](auto is) { return std::ranges::find_if(variants, is); };
   const auto foreign = find([](const Variant& variant) { return variant.method != variant.trained; });
   if (foreign != variants.end()) {
-    fmt::print(
+    Print(
         "\nThe model was trained with method {}. The rows of others show its weights in a cache they were not trained "
         "for,\nnot what a model trained with that method reaches.\n",
         NameOf(foreign->trained));
@@ -284,11 +276,11 @@ void PrintNotes(const std::vector<Variant>& variants) {
   });
   if (too_long == variants.end()) return;
   const double factor = std::ranges::max(too_long->scores, {}, &ContextScore::context).rope_ntk_factor;
-  fmt::print("\nMethod full reads more than the {} tokens the model was trained on, {}.\n",
-             too_long->model->config().max_position_embeddings,
-             factor > 1
-                 ? fmt::format("with its rotary embedding scaled for the length (NTK-aware, up to {:g} times)", factor)
-                 : "with its rotary embedding as it is");
+  Print("\nMethod full reads more than the {} tokens the model was trained on, {}.\n",
+        too_long->model->config().max_position_embeddings,
+        factor > 1
+            ? fmt::format("with its rotary embedding scaled for the length (NTK-aware, up to {:g} times)", factor)
+            : "with its rotary embedding as it is");
 }
 
 OrderedJson RowJson(const Variant& variant, const ContextScore& score, const ContextScore& first) {
@@ -342,7 +334,7 @@ std::string ResultJson(const EvalArguments& arguments, int64_t tokens, const std
 
 Status RunEval(const CommandLine& line) {
   EvalArguments arguments;
-  CLI::App app("Measures how well a model predicts a text that streams by: negative log-likelihood, nats per token.");
+  Options app("Measures how well a model predicts a text that streams by: negative log-likelihood, nats per token.");
   AddOptions(app, arguments);
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
   if (!go) return OkStatus();
@@ -371,15 +363,13 @@ Status RunEval(const CommandLine& line) {
   if (options.bins.empty()) {
     for (int64_t edge = kFirstBin; edge < std::ranges::max(options.contexts); edge *= 2) options.bins.push_back(edge);
   }
-  fmt::print("{} tokens of {}; mean and deviation over {} start{}{}\n\n", text.tokens, arguments.data, options.starts,
-             options.starts == 1 ? "" : "s",
-             variants.size() > 1 ? "; differences are paired by start, with their standard error" : "");
-  std::fflush(stdout);
+  Print("{} tokens of {}; mean and deviation over {} start{}{}\n\n", text.tokens, arguments.data, options.starts,
+        options.starts == 1 ? "" : "s",
+        variants.size() > 1 ? "; differences are paired by start, with their standard error" : "");
   TC_RETURN_IF_ERROR(EvaluateAll(text, options, variants));
   PrintContexts(variants);
   PrintBins(variants);
   PrintNotes(variants);
-  std::fflush(stdout);  // the file may be /dev/stdout
   return WriteOutput(arguments.json, ResultJson(arguments, text.tokens, variants));
 }
 

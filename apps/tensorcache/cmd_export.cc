@@ -1,9 +1,8 @@
 // tensorcache export: a checkpoint of ours becomes a folder that Hugging Face's library loads.
-#include <fmt/core.h>
-
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/model_options.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
 #include "apps/tensorcache/terminal.h"
 #include "pretrained/export.h"
 
@@ -11,7 +10,7 @@ namespace tensorcache::cli {
 
 Status RunExport(const CommandLine& line) {
   pretrained::ExportOptions options;
-  CLI::App app(
+  Options app(
       "Writes a model as a folder that AutoModelForCausalLM and AutoTokenizer of Hugging Face's transformers load.\n\n"
       "It becomes a Llama; a Mistral if its cache is a window; a Qwen2 if q, k and v have biases and the output has "
       "none; a "
@@ -30,10 +29,10 @@ Status RunExport(const CommandLine& line) {
   };
   TC_ASSIGN_OR_RETURN(const pretrained::ExportReport report, pretrained::ExportModel(options));
   progress.Clear();
-  fmt::print("model        {}, {} in {} tensors\n", report.architecture, BytesText(report.bytes), report.tensors);
-  if (report.dropped > 0) fmt::print("dropped      {} tensors of the memory\n", report.dropped);
-  for (const std::string& note : report.notes) fmt::print("note         {}\n", note);
-  fmt::print("written      {}\n", options.out);
+  Print("model        {}, {} in {} tensors\n", report.architecture, BytesText(report.bytes), report.tensors);
+  if (report.dropped > 0) Print("dropped      {} tensors of the memory\n", report.dropped);
+  for (const std::string& note : report.notes) Print("note         {}\n", note);
+  Print("written      {}\n", options.out);
   return OkStatus();
 }
 

@@ -1,5 +1,4 @@
 // tensorcache generate: a text and what the model makes of it, as it comes; sessions that go on another day.
-#include <fmt/core.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -8,13 +7,14 @@
 #include <optional>
 
 #include "apps/tensorcache/command.h"
-#include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/model_options.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
 #include "apps/tensorcache/stop_signal.h"
 #include "apps/tensorcache/terminal.h"
 #include "core/file.h"
 #include "core/text.h"
+#include "methods/method.h"
 #include "runtime/stop_strings.h"
 #include "tensorcache/sampling.h"
 #include "tensorcache/session.h"
@@ -40,7 +40,7 @@ struct GenerateArguments {
   bool quiet = false;
 };
 
-void AddOptions(CLI::App& app, GenerateArguments& arguments) {
+void AddOptions(Options& app, GenerateArguments& arguments) {
   AddModelOptions(app, arguments.model);
   app.add_option("--tokenizer", arguments.tokenizer, "Another tokenizer than that in the model's folder")
       ->type_name("T");
@@ -105,31 +105,35 @@ class Output {
   }
 
   Status Show(int32_t token) {
-    if (tokenizer_ == nullptr) return Print(fmt::format("{}{}", started_ ? " " : "", token));
+    if (tokenizer_ == nullptr) {
+      Write(fmt::format("{}{}", started_ ? " " : "", token));
+      return OkStatus();
+    }
     std::string text;
     TC_RETURN_IF_ERROR(decoder_->Push(token, &text));
-    return Print(stop_strings_->Push(text));
+    Write(stop_strings_->Push(text));
+    return OkStatus();
   }
 
   // `goes_on`: another run will show the rest of a character that is not complete.
   Status End(bool goes_on, bool line_end) {
     std::string text;
     if (tokenizer_ != nullptr && !stop_strings_->stopped()) {
-      if (!goes_on) decoder_->Finish(&text);
+      if (!goes_on) TC_RETURN_IF_ERROR(decoder_->Finish(&text));
       text = stop_strings_->Push(text);
       text += stop_strings_->Finish();
     }
     if (line_end || (tokenizer_ == nullptr && started_)) text += '\n';
-    return Print(text);
+    Write(text);
+    return OkStatus();
   }
 
   bool stopped() const { return stop_strings_.has_value() && stop_strings_->stopped(); }
 
  private:
-  Status Print(const std::string& text) {
+  void Write(const std::string& text) {
     started_ = started_ || !text.empty();
-    if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return OkStatus();
-    return IoError("cannot write to standard output; is the disk full?");
+    PrintText(text);
   }
 
   std::shared_ptr<const Tokenizer> tokenizer_;
@@ -214,20 +218,21 @@ class Generator {
     }
     decode_.Add(n, start);
     const bool goes_on = !arguments_.session.empty() && !arguments_.interactive;
-    return output_.End(goes_on, arguments_.interactive || isatty(STDOUT_FILENO) != 0);
+    TC_RETURN_IF_ERROR(output_.End(goes_on, arguments_.interactive || isatty(STDOUT_FILENO) != 0));
+    return OkStatus();
   }
 
   Status Save() const { return arguments_.session.empty() ? OkStatus() : session_.Save(arguments_.session); }
 
   void Report() const {
     if (arguments_.quiet) return;
-    const bool grows = session_.model().config().cache.method == CacheMethod::kFull;
-    fmt::print(stderr, "{}{}position {}; state {}, {}{}\n", prefill_.tokens > 0 ? prefill_.Text("prefill") : "",
-               decode_.tokens > 0 ? decode_.Text("decode") : "", session_.position(),
-               BytesText(session_.memory().total()), grows ? "growing with the text" : "constant",
-               ended_                 ? "; the model ended the text"
-               : session_.room() == 0 ? "; the model's positions end here"
-                                      : "");
+    const bool grows = methods::MethodOf(session_.model().config().cache).KeepsEverything();
+    Note("{}{}position {}; state {}, {}{}\n", prefill_.tokens > 0 ? prefill_.Text("prefill") : "",
+         decode_.tokens > 0 ? decode_.Text("decode") : "", session_.position(),
+         BytesText(session_.state_bytes().total()), grows ? "growing with the text" : "constant",
+         ended_                 ? "; the model ended the text"
+         : session_.room() == 0 ? "; the model's positions end here"
+                                : "");
   }
 
  private:
@@ -288,13 +293,13 @@ class Generator {
 // The next line of standard input with its line end; false at the end, or when the program shall stop.
 bool NextLine(std::string& line) {
   const bool terminal = isatty(STDIN_FILENO) != 0;
-  if (terminal) fmt::print(stderr, "> ");
+  if (terminal) Note("> ");
   char* buffer = nullptr;
   size_t capacity = 0;
   const ssize_t length = StopWanted() ? -1 : getline(&buffer, &capacity, stdin);
   if (length > 0) line.assign(buffer, static_cast<size_t>(length));
   std::free(buffer);
-  if (length <= 0 && terminal) fmt::print(stderr, "\n");
+  if (length <= 0 && terminal) Note("\n");
   return length > 0;
 }
 
@@ -312,7 +317,7 @@ Status TakeTurns(Generator& generator) {
 
 Status RunGenerate(const CommandLine& line) {
   GenerateArguments arguments;
-  CLI::App app("Goes on with a text, and shows it as it comes.");
+  Options app("Goes on with a text, and shows it as it comes.");
   AddOptions(app, arguments);
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
   if (!go) return OkStatus();

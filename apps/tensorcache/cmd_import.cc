@@ -1,9 +1,8 @@
 // tensorcache import: a model that others trained becomes a checkpoint of ours.
-#include <fmt/core.h>
-
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/model_options.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
 #include "apps/tensorcache/terminal.h"
 #include "core/config.h"
 #include "pretrained/import.h"
@@ -21,32 +20,31 @@ std::string ShellWord(const std::string& text) {
   return quoted + "'";
 }
 
-void Print(const pretrained::ImportReport& report, const std::string& out) {
+void PrintReport(const pretrained::ImportReport& report, const std::string& out) {
   const ModelConfig& config = report.config;
-  fmt::print("model        {}, {} parameters in {} tensors, {}\n", report.architecture, report.parameters,
-             report.tensors, BytesText(report.bytes));
-  fmt::print("             {} layers, width {}, {} query and {} key/value heads of {}\n", config.num_hidden_layers,
-             config.hidden_size, config.num_attention_heads, config.num_key_value_heads, config.HeadDim());
-  fmt::print("             trained on {} tokens at a time, {}\n", config.max_position_embeddings, PositionText(config));
-  fmt::print("attention    {}\n", config.cache.method == CacheMethod::kWindow
-                                      ? fmt::format("the last {} tokens", config.cache.window)
-                                      : std::string("all tokens"));
-  fmt::print("tokenizer    {}\n", report.tokenizer.empty()
-                                      ? std::string("none")
-                                      : fmt::format("{}, {} tokens", report.tokenizer, report.tokenizer_tokens));
-  for (const std::string& note : report.notes) fmt::print("note         {}\n", note);
-  fmt::print("written      {}\n\n", out);
-  fmt::print("Try it: tensorcache generate --model {} {}\n", ShellWord(out),
-             report.tokenizer.empty()
-                 ? "--tokens 1,2,3"
-                 : fmt::format("--prompt 'Once upon a time'{}", report.has_begin ? " --begin" : ""));
+  Print("model        {}, {} parameters in {} tensors, {}\n", report.architecture, report.parameters, report.tensors,
+        BytesText(report.bytes));
+  Print("             {} layers, width {}, {} query and {} key/value heads of {}\n", config.num_hidden_layers,
+        config.hidden_size, config.num_attention_heads, config.num_key_value_heads, config.HeadDim());
+  Print("             trained on {} tokens at a time, {}\n", config.max_position_embeddings, PositionText(config));
+  Print("attention    {}\n", config.cache.method == CacheMethod::kWindow
+                                 ? fmt::format("the last {} tokens", config.cache.window)
+                                 : std::string("all tokens"));
+  Print("tokenizer    {}\n", report.tokenizer.empty()
+                                 ? std::string("none")
+                                 : fmt::format("{}, {} tokens", report.tokenizer, report.tokenizer_tokens));
+  for (const std::string& note : report.notes) Print("note         {}\n", note);
+  Print("written      {}\n\n", out);
+  Print("Try it: tensorcache generate --model {} {}\n", ShellWord(out),
+        report.tokenizer.empty() ? "--tokens 1,2,3"
+                                 : fmt::format("--prompt 'Once upon a time'{}", report.has_begin ? " --begin" : ""));
 }
 
 }  // namespace
 
 Status RunImport(const CommandLine& line) {
   pretrained::ImportOptions options;
-  CLI::App app(
+  Options app(
       "Turns a model that others trained into a checkpoint folder of this program.\n\n"
       "Reads Hugging Face folders (config.json and safetensors, in one file or in shards) of the architectures "
       "LlamaForCausalLM (Llama 1 to 3, SmolLM, TinyLlama), MistralForCausalLM, Qwen2ForCausalLM and GPT2LMHeadModel, "
@@ -71,7 +69,7 @@ Status RunImport(const CommandLine& line) {
   };
   TC_ASSIGN_OR_RETURN(const pretrained::ImportReport report, pretrained::ImportModel(options));
   progress.Clear();
-  Print(report, options.out);
+  PrintReport(report, options.out);
   return OkStatus();
 }
 

@@ -1,21 +1,18 @@
 // tensorcache info: what a checkpoint is, what its memory has learned, and how large its sessions are.
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <filesystem>
 
 #include "apps/tensorcache/command.h"
-#include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/model_options.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
 #include "core/config.h"
 #include "core/model_files.h"
 #include "core/safetensors.h"
 #include "core/tensor_floats.h"
 #include "experiments/methods.h"
-#include "tensorcache/cache.h"
+#include "methods/method.h"
 #include "tensorcache/model.h"
 
 namespace tensorcache::cli {
@@ -33,81 +30,33 @@ Range RangeOf(const std::vector<double>& values) {
   return {low, high};
 }
 
-// What one layer has learned about its memory. Ranges are over heads; of two timescales, the second is the slow one.
+// What one layer has learned for its cache method.
 struct LayerMemory {
   int64_t layer = 0;
-  std::vector<Range> lambda;
-  std::vector<Range> half_life;  // writes until half of a pair is left: tokens, unless slots share them
-  std::vector<Range> eta;
-  Range gate;  // tensor_cache: one a layer; infini: one a head
+  std::vector<methods::LearnedFigure> figures;
 };
 
-double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-// Straight from the logit: 1 - lambda has lost its digits.
-double HalfLife(double lambda_logit) { return std::log(2.0) / std::log1p(std::exp(-lambda_logit)); }
-
-template <class F>
-std::vector<double> Map(std::vector<double> values, F f) {
-  for (double& value : values) value = f(value);
-  return values;
+// One entry for each layer that has learned something.
+Result<std::vector<LayerMemory>> ReadMemories(const SafetensorsFile& file, const ModelConfig& config) {
+  const methods::Method& method = methods::MethodOf(config.cache);
+  std::vector<LayerMemory> layers;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const methods::LayerPlace place = methods::PlaceOf(config, layer);
+    methods::LearnedNumbers numbers;
+    for (const methods::LearnedTensor& tensor : method.Tensors(place)) {
+      if (tensor.role != methods::LearnedTensor::Role::kNumbers) continue;
+      const std::string name = methods::TensorName(method, layer, tensor);
+      TC_ASSIGN_OR_RETURN(const TensorRef stored, file.Find(name));
+      TC_RETURN_IF_ERROR(CheckIsFloat(name, stored));
+      std::vector<float>& floats = numbers[tensor.name];
+      floats.resize(stored.data.size() / static_cast<size_t>(DTypeBytes(stored.dtype)));
+      ReadFloats(stored, 0, static_cast<int64_t>(floats.size()), floats.data());
+    }
+    LayerMemory memory{.layer = layer, .figures = method.Figures(place, numbers)};
+    if (!memory.figures.empty()) layers.push_back(std::move(memory));
+  }
+  return layers;
 }
-
-class MemoryReader {
- public:
-  MemoryReader(const SafetensorsFile& file, const ModelConfig& config) : file_(file), config_(config) {}
-
-  // One entry for each layer with a memory.
-  Result<std::vector<LayerMemory>> Read() const {
-    std::vector<LayerMemory> layers;
-    for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) {
-      const std::string at = fmt::format("model.layers.{}.self_attn.", layer);
-      LayerMemory memory{.layer = layer};
-      if (config_.cache.method == CacheMethod::kInfini) {
-        TC_ASSIGN_OR_RETURN(const auto gates, Numbers(at + "infini.gate"));
-        memory.gate = RangeOf(Map(gates, Sigmoid));
-      } else if (config_.HasTensorCache(layer)) {
-        TC_RETURN_IF_ERROR(ReadTensorCache(at + "tensor_cache.", memory));
-      } else {
-        continue;
-      }
-      layers.push_back(std::move(memory));
-    }
-    return layers;
-  }
-
- private:
-  Status ReadTensorCache(const std::string& at, LayerMemory& memory) const {
-    TC_ASSIGN_OR_RETURN(const auto lambda, Numbers(at + "lambda_logit"));
-    TC_ASSIGN_OR_RETURN(const auto eta, Numbers(at + "eta_logit"));
-    TC_ASSIGN_OR_RETURN(const auto gate, Numbers(at + "gate"));
-    const size_t timescales = config_.cache.tensor_cache.two_timescale ? 2 : 1;
-    for (size_t timescale = 0; timescale < timescales; ++timescale) {
-      const std::vector<double> logits = Column(lambda, timescale, timescales);
-      memory.lambda.push_back(RangeOf(Map(logits, Sigmoid)));
-      memory.half_life.push_back(RangeOf(Map(logits, HalfLife)));
-      memory.eta.push_back(RangeOf(Map(Column(eta, timescale, timescales), Sigmoid)));
-    }
-    memory.gate = RangeOf(Map(gate, Sigmoid));
-    return OkStatus();
-  }
-
-  Result<std::vector<double>> Numbers(const std::string& name) const {
-    TC_ASSIGN_OR_RETURN(const TensorRef tensor, file_.Find(name));
-    TC_RETURN_IF_ERROR(CheckIsFloat(name, tensor));
-    std::vector<float> floats(tensor.data.size() / static_cast<size_t>(DTypeBytes(tensor.dtype)));
-    ReadFloats(tensor, 0, static_cast<int64_t>(floats.size()), floats.data());
-    return std::vector<double>(floats.begin(), floats.end());
-  }
-  // (heads, timescales), one column of it.
-  static std::vector<double> Column(const std::vector<double>& values, size_t column, size_t columns) {
-    std::vector<double> picked;
-    for (size_t i = column; i < values.size(); i += columns) picked.push_back(values[i]);
-    return picked;
-  }
-
-  const SafetensorsFile& file_;
-  const ModelConfig& config_;
-};
 
 // Bytes of a session of each method after kContexts tokens.
 struct StateRow {
@@ -116,36 +65,23 @@ struct StateRow {
   std::vector<int64_t> bytes;
 };
 
-// An empty session's cache: but for method full, sessions stay as large as that.
-Result<TwoLevelCache> EmptyCache(const ModelConfig& config, CacheMethod method, RingType ring) {
-  TwoLevelCacheConfig cache = {.layers = config.num_hidden_layers,
-                               .query_heads = config.num_attention_heads,
-                               .kv_heads = config.num_key_value_heads,
-                               .head_dim = config.HeadDim(),
-                               .cache = config.cache,
-                               .ring = ring};
-  cache.cache.method = method;
-  std::vector<MemoryParameters> memories;
-  if (const int64_t slots = config.cache.tensor_cache.slots; method == CacheMethod::kTensorCache && slots > 1) {
-    // The values do not matter for the size.
-    const MemoryParameters memory{
-        .slot_keys = std::vector<float>(static_cast<size_t>(cache.kv_heads * slots * cache.head_dim), 1.0f)};
-    memories.assign(static_cast<size_t>(cache.layers), memory);
-  }
-  return TwoLevelCache::Create(cache, std::move(memories));
-}
-
-Result<std::vector<StateRow>> StateRows(const ModelConfig& config) {
+std::vector<StateRow> StateRows(ModelConfig config) {
   std::vector<StateRow> rows;
-  const int64_t numbers =
-      2 * config.num_hidden_layers * config.num_key_value_heads * config.HeadDim();  // a token's k, v
-  for (const auto& [method, name] : EnumNames(CacheMethod{})) {
+  for (const auto& [number, name] : EnumNames(CacheMethod{})) {
+    config.cache.method = number;
+    const methods::Method& method = methods::MethodOf(config.cache);
+    int64_t kept = 0;  // bytes, whatever the context
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+      for (const methods::StateArray& array : method.Arrays(methods::PlaceOf(config, layer))) {
+        kept += config.num_key_value_heads * array.size() * static_cast<int64_t>(sizeof(float));
+      }
+    }
     for (const RingType ring : {RingType::kFp32, RingType::kBf16}) {
-      TC_ASSIGN_OR_RETURN(const TwoLevelCache empty, EmptyCache(config, method, ring));
-      StateRow row{.method = method, .ring = ring};
+      const int64_t token_bytes = 2 * config.num_hidden_layers * config.num_key_value_heads * config.HeadDim() *
+                                  (ring == RingType::kFp32 ? 4 : 2);  // a token's k, v
+      StateRow row{.method = number, .ring = ring};
       for (const int64_t context : kContexts) {
-        const int64_t grown = method == CacheMethod::kFull ? context * numbers * (ring == RingType::kFp32 ? 4 : 2) : 0;
-        row.bytes.push_back(empty.memory().total() + grown);
+        row.bytes.push_back(kept + token_bytes * (method.KeepsEverything() ? context : config.cache.window));
       }
       rows.push_back(std::move(row));
     }
@@ -153,15 +89,22 @@ Result<std::vector<StateRow>> StateRows(const ModelConfig& config) {
   return rows;
 }
 
-// "tensor_cache.rule = delta" for each key of the method that is not at its default, but for method and window.
+// Whether a key of CacheConfig is an option of another method.
+bool IsOfOtherMethod(const std::string& key, CacheMethod method) {
+  for (const auto& [other, name] : EnumNames(CacheMethod{})) {
+    if (other != method && key.starts_with(std::string(name) + ".")) return true;
+  }
+  return false;
+}
+
+// "tensor_cache.write.rule = delta" for each key of the method that is not at its default, but for method and window.
 std::vector<std::string> ChangedKeys(const CacheConfig& cache) {
   std::vector<std::string> changed;
   const std::vector<ConfigKey> keys = ConfigKeys(cache), defaults = ConfigKeys(CacheConfig{});
   for (size_t i = 0; i < keys.size(); ++i) {
     if (keys[i].value == defaults[i].value || keys[i].path == "method" || keys[i].path == "window") continue;
-    const bool other_method = (keys[i].path.starts_with("infini.") && cache.method != CacheMethod::kInfini) ||
-                              (keys[i].path.starts_with("tensor_cache.") && cache.method != CacheMethod::kTensorCache);
-    if (!other_method) changed.push_back(fmt::format("{} = {}", keys[i].path, keys[i].value));
+    if (!IsOfOtherMethod(keys[i].path, cache.method))
+      changed.push_back(fmt::format("{} = {}", keys[i].path, keys[i].value));
   }
   return changed;
 }
@@ -199,8 +142,8 @@ Result<Checkpoint> ReadCheckpoint(const std::string& folder) {
     checkpoint.tokenizer = tokenizer->kind();
     checkpoint.tokenizer_tokens = tokenizer->vocab_size();
   }
-  TC_ASSIGN_OR_RETURN(checkpoint.memories, MemoryReader(file, checkpoint.config).Read());
-  TC_ASSIGN_OR_RETURN(checkpoint.states, StateRows(checkpoint.config));
+  TC_ASSIGN_OR_RETURN(checkpoint.memories, ReadMemories(file, checkpoint.config));
+  checkpoint.states = StateRows(checkpoint.config);
   return checkpoint;
 }
 
@@ -213,66 +156,68 @@ void PrintModel(const Checkpoint& checkpoint) {
   const ModelConfig& config = checkpoint.config;
   std::string dtypes;
   for (const std::string& dtype : checkpoint.dtypes) dtypes += (dtypes.empty() ? "" : ", ") + dtype;
-  fmt::print("parameters   {}\n", checkpoint.info.parameters);
-  fmt::print("model        {} layers, width {}, {}feed-forward {}, {} query and {} key/value heads of {}\n",
-             config.num_hidden_layers, config.hidden_size, config.gated_mlp ? "gated " : "", config.intermediate_size,
-             config.num_attention_heads, config.num_key_value_heads, config.HeadDim());
-  fmt::print("             {}, {}, {}, trained on {} tokens at a time\n", NameOf(config.norm),
-             NameOf(config.hidden_act), PositionText(config), config.max_position_embeddings);
-  fmt::print("vocabulary   {} tokens{}\n", config.vocab_size,
-             config.tie_word_embeddings ? ", embedding and output shared" : "");
-  fmt::print("tokenizer    {}\n", checkpoint.tokenizer.empty() ? std::string("none: texts are token numbers")
-                                                               : fmt::format("{}, {} tokens", checkpoint.tokenizer,
-                                                                             checkpoint.tokenizer_tokens));
-  fmt::print("weights      {} in {} tensors of {}; a decoded token reads {}\n", BytesText(checkpoint.file_bytes),
-             checkpoint.tensors, dtypes, BytesText(checkpoint.info.weight_bytes));
-  fmt::print("cache        {}{}\n", NameOf(config.cache.method),
-             config.cache.method == CacheMethod::kFull ? "" : fmt::format(", window {}", config.cache.window));
-  for (const std::string& key : ChangedKeys(config.cache)) fmt::print("             {}\n", key);
+  Print("parameters   {}\n", checkpoint.info.parameters);
+  Print("model        {} layers, width {}, {}feed-forward {}, {} query and {} key/value heads of {}\n",
+        config.num_hidden_layers, config.hidden_size, config.gated_mlp ? "gated " : "", config.intermediate_size,
+        config.num_attention_heads, config.num_key_value_heads, config.HeadDim());
+  Print("             {}, {}, {}, trained on {} tokens at a time\n", NameOf(config.norm), NameOf(config.hidden_act),
+        PositionText(config), config.max_position_embeddings);
+  Print("vocabulary   {} tokens{}\n", config.vocab_size,
+        config.tie_word_embeddings ? ", embedding and output shared" : "");
+  Print("tokenizer    {}\n", checkpoint.tokenizer.empty()
+                                 ? std::string("none: texts are token numbers")
+                                 : fmt::format("{}, {} tokens", checkpoint.tokenizer, checkpoint.tokenizer_tokens));
+  Print("weights      {} in {} tensors of {}; a decoded token reads {}\n", BytesText(checkpoint.file_bytes),
+        checkpoint.tensors, dtypes, BytesText(checkpoint.info.weight_bytes));
+  Print("cache        {}{}\n", NameOf(config.cache.method),
+        methods::MethodOf(config.cache).KeepsEverything() ? "" : fmt::format(", window {}", config.cache.window));
+  for (const std::string& key : ChangedKeys(config.cache)) Print("             {}\n", key);
 }
 
 void PrintMemories(const Checkpoint& checkpoint) {
   if (checkpoint.memories.empty()) return;
-  const TensorCacheConfig& tc = checkpoint.config.cache.tensor_cache;
-  if (checkpoint.config.cache.method == CacheMethod::kInfini) {
-    fmt::print("\nlayer  gate (over heads)\n");
-    for (const LayerMemory& memory : checkpoint.memories) {
-      fmt::print("{:>5}  {}\n", memory.layer, RangeText(memory.gate, 3));
-    }
-    return;
-  }
-  fmt::print("\nLearned, over heads. Half-life: {} until half of a pair is left.{}\n\n",
-             tc.slots > 1 ? "writes to its slot" : "tokens",
-             tc.gate == MemoryGate::kPerToken ? " The gate also depends on the token." : "");
-  fmt::print("layer  {:<20}{:<20}{:<20}gate\n", "lambda", "half-life", "eta");
+  const std::string note = methods::MethodOf(checkpoint.config.cache).FiguresNote(checkpoint.config.cache);
+  Print("\nLearned, over heads.{}\n\nlayer  ", note.empty() ? "" : " " + note);
+  const std::vector<methods::LearnedFigure>& columns = checkpoint.memories[0].figures;
+  for (size_t i = 0; i < columns.size(); ++i) Print("{:<{}}", columns[i].name, i + 1 < columns.size() ? 20 : 0);
+  Print("\n");
   for (const LayerMemory& memory : checkpoint.memories) {
-    for (size_t i = 0; i < memory.lambda.size(); ++i) {
-      fmt::print("{:>5}  {:<20}{:<20}{:<20}{}\n", i == 0 ? fmt::format("{}", memory.layer) : "slow",
-                 RangeText(memory.lambda[i], 4), RangeText(memory.half_life[i], 1), RangeText(memory.eta[i], 4),
-                 i == 0 ? RangeText(memory.gate, 3) : "");
+    size_t rows = 0;
+    for (const methods::LearnedFigure& figure : memory.figures) rows = std::max(rows, figure.rows.size());
+    for (size_t row = 0; row < rows; ++row) {
+      Print("{:>5}  ", row == 0 ? fmt::format("{}", memory.layer) : "slow");
+      for (size_t i = 0; i < memory.figures.size(); ++i) {
+        const methods::LearnedFigure& figure = memory.figures[i];
+        const std::string text =
+            row < figure.rows.size() ? RangeText(RangeOf(figure.rows[row]), figure.digits) : std::string();
+        Print("{:<{}}", text, i + 1 < memory.figures.size() ? 20 : 0);
+      }
+      Print("\n");
     }
   }
 }
 
 void PrintStates(const Checkpoint& checkpoint) {
-  fmt::print("\nState of a session with window {}, after so many tokens\n\n{:<14}{:<6}", checkpoint.config.cache.window,
-             "method", "ring");
+  Print("\nState of a session with window {}, after so many tokens\n\n{:<14}{:<6}", checkpoint.config.cache.window,
+        "method", "ring");
   for (const int64_t context : kContexts) {
-    fmt::print("{:>10}", experiments::ContextLabel(context));
+    Print("{:>10}", experiments::ContextLabel(context));
   }
-  fmt::print("\n");
+  Print("\n");
   for (const StateRow& row : checkpoint.states) {
-    fmt::print("{:<14}{:<6}", NameOf(row.method), NameOf(row.ring));
-    for (const int64_t bytes : row.bytes) fmt::print("{:>10}", BytesText(bytes));
-    fmt::print("\n");
+    Print("{:<14}{:<6}", NameOf(row.method), NameOf(row.ring));
+    for (const int64_t bytes : row.bytes) Print("{:>10}", BytesText(bytes));
+    Print("\n");
   }
 }
 
 OrderedJson RangeJson(const Range& range) { return {{"low", range.low}, {"high", range.high}}; }
 
-OrderedJson RangesJson(const std::vector<Range>& ranges) {
+// A range over heads; of a memory with several timescales, one for each.
+OrderedJson FigureJson(const methods::LearnedFigure& figure) {
+  if (!figure.by_timescale) return RangeJson(RangeOf(figure.rows[0]));
   OrderedJson json = OrderedJson::array();
-  for (const Range& range : ranges) json.push_back(RangeJson(range));
+  for (const std::vector<double>& row : figure.rows) json.push_back(RangeJson(RangeOf(row)));
   return json;
 }
 
@@ -282,11 +227,13 @@ std::string InfoJson(const Checkpoint& checkpoint) {
                       {"tokenizer", checkpoint.tokenizer},   {"config", ToJson(checkpoint.config)},
                       {"memories", OrderedJson::array()},    {"states", OrderedJson::array()}};
   for (const LayerMemory& memory : checkpoint.memories) {
-    json["memories"].push_back({{"layer", memory.layer},
-                                {"lambda", RangesJson(memory.lambda)},
-                                {"half_life", RangesJson(memory.half_life)},
-                                {"eta", RangesJson(memory.eta)},
-                                {"gate", RangeJson(memory.gate)}});
+    OrderedJson entry = {{"layer", memory.layer}};
+    for (const methods::LearnedFigure& figure : memory.figures) {
+      std::string key = figure.name;
+      std::ranges::replace(key, '-', '_');
+      entry[key] = FigureJson(figure);
+    }
+    json["memories"].push_back(std::move(entry));
   }
   for (const StateRow& row : checkpoint.states) {
     json["states"].push_back(
@@ -299,7 +246,7 @@ std::string InfoJson(const Checkpoint& checkpoint) {
 
 Status RunModelInfo(const CommandLine& line) {
   std::string folder, json_path;
-  CLI::App app("Tells what a checkpoint is, what its memory has learned, and how large its sessions are.");
+  Options app("Tells what a checkpoint is, what its memory has learned, and how large its sessions are.");
   app.add_option("DIR", folder, "The checkpoint folder")->required();
   app.add_option("--json", json_path, "Also write the figures to FILE")->type_name("FILE");
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
@@ -309,7 +256,6 @@ Status RunModelInfo(const CommandLine& line) {
   PrintModel(checkpoint);
   PrintMemories(checkpoint);
   PrintStates(checkpoint);
-  std::fflush(stdout);  // the file may be /dev/stdout
   return WriteOutput(json_path, InfoJson(checkpoint));
 }
 

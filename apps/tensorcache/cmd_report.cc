@@ -1,13 +1,11 @@
 // tensorcache report: experiment results as one HTML page, and their figures as SVG files.
-#include <fmt/core.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
 
 #include "apps/tensorcache/command.h"
-#include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "core/text.h"
@@ -108,7 +106,7 @@ std::string Counted(size_t count, const char* what) {
 Status RunReport(const CommandLine& line) {
   std::vector<std::string> inputs;
   std::string out = "report.html", svg;
-  CLI::App app(
+  Options app(
       "Shows results of 'tensorcache reproduce' on one HTML page that needs nothing else: figures, tables beside the "
       "paper's numbers, and how each was made. Of a folder, every *.json that is an experiment's result is taken; two "
       "results of one experiment are an error.");
@@ -127,9 +125,9 @@ Status RunReport(const CommandLine& line) {
   }
   if (!svg.empty()) TC_RETURN_IF_ERROR(WriteFigures(results, svg));
   TC_RETURN_IF_ERROR(WriteOutput(out, experiments::report::PageHtml(results)));
-  fmt::print("report   {} ({}, {}, {})\n", out, Counted(results.size(), "experiment"), Counted(figures, "figure"),
-             Counted(tables, "table"));
-  if (!svg.empty()) fmt::print("figures  {} in {}\n", Counted(figures, "SVG file"), svg);
+  Print("report   {} ({}, {}, {})\n", out, Counted(results.size(), "experiment"), Counted(figures, "figure"),
+        Counted(tables, "table"));
+  if (!svg.empty()) Print("figures  {} in {}\n", Counted(figures, "SVG file"), svg);
   return OkStatus();
 }
 

@@ -1,16 +1,13 @@
 // tensorcache reproduce: the paper's tables and figures, made here.
-#include <fmt/core.h>
-
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <filesystem>
 #include <thread>
 
 #include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/command.h"
-#include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
 #include "apps/tensorcache/program.h"
 #include "apps/tensorcache/provenance.h"
 #include "apps/tensorcache/result_text.h"
@@ -38,7 +35,7 @@ struct ReproduceArguments {
   std::string name;
   bool quick = false;
   bool full = false;
-  std::string seeds;
+  std::vector<uint64_t> seeds;
   std::vector<std::string> changes;
   std::string out;
   std::string data = "../shared/data";
@@ -55,7 +52,7 @@ std::string Names() {
   return names;
 }
 
-void AddOptions(CLI::App& app, ReproduceArguments& arguments) {
+void AddOptions(Options& app, ReproduceArguments& arguments) {
   app.add_option("NAME", arguments.name, "Which experiment; see below")->type_name("");
   app.add_flag("--full", arguments.full, "The paper's budget, or as much of it as CPUs do in hours (the default)");
   app.add_flag("--quick", arguments.quick, "A small budget: `reproduce all --quick` takes twenty minutes on two cores");
@@ -82,25 +79,13 @@ void AddOptions(CLI::App& app, ReproduceArguments& arguments) {
              "Ctrl-C stops; the same command goes on. `tensorcache report DIR` makes a page of what is in DIR.");
 }
 
-Result<std::vector<uint64_t>> ParseSeeds(const std::string& text) {
-  std::vector<uint64_t> seeds;
-  const char* at = text.data();
-  const char* const end = at + text.size();
-  while (at != end) {
-    uint64_t seed = 0;
-    const auto [stop, error] = std::from_chars(at, end, seed);
-    const bool last = stop == end;
-    if (error != std::errc() || (!last && (*stop != ',' || stop + 1 == end))) {
-      return InvalidArgument(
-          fmt::format("--seeds is {}; give whole numbers with commas between, such as 1,2,3", Quoted(text)));
+Status CheckSeeds(const std::vector<uint64_t>& seeds) {
+  for (auto seed = seeds.begin(); seed != seeds.end(); ++seed) {
+    if (std::find(seeds.begin(), seed, *seed) != seed) {
+      return InvalidArgument(fmt::format("--seeds has {} twice; a second run of it would be the same", *seed));
     }
-    if (std::ranges::find(seeds, seed) != seeds.end()) {
-      return InvalidArgument(fmt::format("--seeds has {} twice; a second run of it would be the same", seed));
-    }
-    seeds.push_back(seed);
-    at = last ? end : stop + 1;
   }
-  return seeds;
+  return OkStatus();
 }
 
 // FLOPs a second that training reaches with all jobs together, about: half of what sgemm does.
@@ -173,9 +158,7 @@ Result<Task> Reproduction::Prepare(const Experiment& experiment) const {
 
 std::string Reproduction::CommandOf(const Experiment& experiment) const {
   std::string command = fmt::format("tensorcache reproduce {} --{}", experiment.name, NameOf(options_.budget));
-  std::string seeds;
-  for (const uint64_t seed : options_.seeds) seeds += fmt::format("{}{}", seeds.empty() ? "" : ",", seed);
-  if (!seeds.empty()) command += " --seeds " + seeds;
+  if (!options_.seeds.empty()) command += fmt::format(" --seeds {}", fmt::join(options_.seeds, ","));
   for (const std::string& change : options_.changes) command += " --set " + change;
   return command;
 }
@@ -188,17 +171,15 @@ void Reproduction::Announce(const std::vector<Task>& tasks) const {
   if (!options_.quick()) {
     for (const Task& task : tasks) {
       if (task.known || task.experiment->minutes == 0) continue;
-      fmt::print("{} is measured in about {} min; a measurement that is stopped begins again\n", task.experiment->name,
-                 task.experiment->minutes);
+      Print("{} is measured in about {} min; a measurement that is stopped begins again\n", task.experiment->name,
+            task.experiment->minutes);
     }
-    std::fflush(stdout);
   }
   const std::vector<TrainJob> missing = lab_->Missing(jobs);
   if (missing.empty()) return;
-  fmt::print("{} model{} to train, about {} ({} at a time){}\n\n", missing.size(), missing.size() == 1 ? "" : "s",
-             Duration(lab_->WorkLeft(missing) / TrainingRate(arguments_.jobs)), arguments_.jobs,
-             options_.quick() ? "; quick budget: figures are rough" : ". Ctrl-C stops; the same command goes on");
-  std::fflush(stdout);
+  Print("{} model{} to train, about {} ({} at a time){}\n\n", missing.size(), missing.size() == 1 ? "" : "s",
+        Duration(lab_->WorkLeft(missing) / TrainingRate(arguments_.jobs)), arguments_.jobs,
+        options_.quick() ? "; quick budget: figures are rough" : ". Ctrl-C stops; the same command goes on");
 }
 
 Status Reproduction::Train(const std::vector<TrainJob>& jobs) {
@@ -249,22 +230,22 @@ Result<ExperimentResult> Reproduction::Measure(const Task& task) const {
 
 Status Reproduction::RunOne(Task& task) {
   const Experiment& experiment = *task.experiment;
-  const bool measured = !task.known;
-  if (!measured) {
+  Status kept;
+  if (task.known) {
     const std::string& commit = task.known->made.commit;
-    fmt::print("{} was made before, by {}; --again measures it again.\n\n", experiment.name,
-               commit.empty() ? "this program" : "the program of commit " + commit);
+    Print("{} was made before, by {}; --again measures it again.\n\n", experiment.name,
+          commit.empty() ? "this program" : "the program of commit " + commit);
   } else {
     StopOnSignals();
     TC_RETURN_IF_ERROR(Train(task.jobs));
     EndOnSignals();  // models are kept, and a measurement is made as a whole
     TC_ASSIGN_OR_RETURN(task.known, Measure(task));
+    kept = WriteOutput(ResultPath(experiment), experiments::ResultToJson(*task.known));
   }
-  fmt::print("{}\n", ResultText(*task.known));
-  if (options_.quick()) fmt::print("  Quick budget: --full gives the paper's.\n\n");
-  std::fflush(stdout);
+  Print("{}\n", ResultText(*task.known));
+  if (options_.quick()) Print("  Quick budget: --full gives the paper's.\n\n");
   json_ = experiments::ResultToJson(*task.known);
-  return measured ? WriteOutput(ResultPath(experiment), json_) : OkStatus();
+  return kept;
 }
 
 Status Reproduction::Run(const std::vector<const Experiment*>& chosen) {
@@ -282,7 +263,7 @@ Status Reproduction::Run(const std::vector<const Experiment*>& chosen) {
   Status failure;
   int failures = 0;
   const auto failed = [&](const Experiment& experiment, const Status& status) {
-    fmt::print("{} failed: {}\n\n", experiment.name, status.message());
+    Print("{} failed: {}\n\n", experiment.name, status.message());
     failure = Status(status.code(), fmt::format("{} of {} experiments failed; the last, {}: {}", ++failures,
                                                 chosen.size(), experiment.name, status.message()));
   };
@@ -304,9 +285,8 @@ Status Reproduction::Run(const std::vector<const Experiment*>& chosen) {
     if (chosen.size() == 1 || *stop) return status;
     failed(*task.experiment, status);
   }
-  fmt::print("Results are in {}; `tensorcache report {} --out report.html` makes a page of them.\n", arguments_.out,
-             arguments_.out);
-  std::fflush(stdout);
+  Print("Results are in {}; `tensorcache report {} --out report.html` makes a page of them.\n", arguments_.out,
+        arguments_.out);
   if (!failure.ok()) return failure;
   return WriteOutput(arguments_.json, json_);  // last: it may be standard output
 }
@@ -315,13 +295,10 @@ Status Reproduction::Run(const std::vector<const Experiment*>& chosen) {
 
 Status RunReproduce(const CommandLine& line) {
   ReproduceArguments arguments;
-  CLI::App app("Repeats the experiments of the Tensor Cache paper, each beside the published figures.");
+  Options app("Repeats the experiments of the Tensor Cache paper, each beside the published figures.");
   AddOptions(app, arguments);
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
   if (!go) return OkStatus();
-  if (app["--seeds"]->count() > 0 && arguments.seeds.empty()) {
-    return InvalidArgument("--seeds is empty; give whole numbers with commas between, such as 1,2,3");
-  }
   if (arguments.name.empty()) return InvalidArgument("which experiment? `tensorcache reproduce --help` lists them");
   if (arguments.quick && arguments.full) return InvalidArgument("--quick and --full contradict each other");
   if (arguments.out.empty()) arguments.out = arguments.quick ? "reproduction-quick" : "reproduction";
@@ -339,9 +316,9 @@ Status RunReproduce(const CommandLine& line) {
     }
   }
   TC_RETURN_IF_ERROR(CheckOutputPath(arguments.json));
-  TC_ASSIGN_OR_RETURN(const std::vector<uint64_t> seeds, ParseSeeds(arguments.seeds));
+  TC_RETURN_IF_ERROR(CheckSeeds(arguments.seeds));
   const ExperimentOptions options{.budget = arguments.quick ? experiments::Budget::kQuick : experiments::Budget::kFull,
-                                  .seeds = seeds,
+                                  .seeds = arguments.seeds,
                                   .changes = arguments.changes,
                                   // As one path, however it was given: a run that goes on must find the same config.
                                   .data = std::filesystem::weakly_canonical(arguments.data).string(),

@@ -1,8 +1,6 @@
 // tensorcache tokenizer: train one, use one, look at one, and measure its speed.
-#include <fmt/core.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -10,9 +8,9 @@
 
 #include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/command.h"
-#include "apps/tensorcache/json_file.h"
 #include "apps/tensorcache/model_options.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
 #include "bench/driver.h"
 #include "core/file.h"
 #include "core/json.h"
@@ -91,7 +89,7 @@ Status RunTokenizerTrain(const CommandLine& line) {
   std::string data, out;
   int64_t vocab_size = 0;
   bool force = false;
-  CLI::App app("Learns a byte-level BPE vocabulary from text and writes tokenizer.json.");
+  Options app("Learns a byte-level BPE vocabulary from text and writes tokenizer.json.");
   app.add_option("--data", data, "A UTF-8 text file, or a folder of such files")->type_name("PATH")->required();
   app.add_option("--vocab-size", vocab_size, "Tokens, at least 257; fewer if the text does not have them")->required();
   app.add_option("--out", out, "The folder to write to; made if it is not there")->type_name("DIR")->required();
@@ -101,9 +99,8 @@ Status RunTokenizerTrain(const CommandLine& line) {
   TC_ASSIGN_OR_RETURN(const Texts texts, MapTexts(data));
   TC_RETURN_IF_ERROR(PrepareFolder(out, force));
 
-  fmt::print("text        {} file{}, {:.1f} MB\n", texts.views.size(), texts.views.size() == 1 ? "" : "s",
-             static_cast<double>(texts.bytes) * 1e-6);
-  std::fflush(stdout);
+  Print("text        {} file{}, {:.1f} MB\n", texts.views.size(), texts.views.size() == 1 ? "" : "s",
+        static_cast<double>(texts.bytes) * 1e-6);
   const auto start = std::chrono::steady_clock::now();
   TC_ASSIGN_OR_RETURN(const auto tokenizer, TrainByteLevelBpe(texts.views, vocab_size));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
@@ -111,17 +108,17 @@ Status RunTokenizerTrain(const CommandLine& line) {
   std::vector<std::vector<int32_t>> tokens;
   TC_RETURN_IF_ERROR(EncodeTexts(*tokenizer, texts, &tokens));
   const int64_t count = Count(tokens);
-  fmt::print("vocabulary  {} tokens, learned in {:.1f} s\n", tokenizer->vocab_size(), seconds.count());
-  fmt::print("encoded     {} tokens, {:.2f} bytes a token\n", count,
-             static_cast<double>(texts.bytes) / static_cast<double>(count));
-  fmt::print("written     {}\n", (fs::path(out) / tokenizer::kTokenizerJson).string());
+  Print("vocabulary  {} tokens, learned in {:.1f} s\n", tokenizer->vocab_size(), seconds.count());
+  Print("encoded     {} tokens, {:.2f} bytes a token\n", count,
+        static_cast<double>(texts.bytes) / static_cast<double>(count));
+  Print("written     {}\n", (fs::path(out) / tokenizer::kTokenizerJson).string());
   return OkStatus();
 }
 
 Status RunEncode(const CommandLine& line) {
   std::string name, text, file;
   bool special = false;
-  CLI::App app("Prints the token numbers of a text on one line. Reads standard input if no text is given.");
+  Options app("Prints the token numbers of a text on one line. Reads standard input if no text is given.");
   app.add_option("--tokenizer", name, kTokenizerHelp)->type_name("T")->required();
   const CLI::Option* text_option = app.add_option("TEXT", text, "The text");
   const CLI::Option* file_option = app.add_option("--file", file, "Take the text from FILE")->type_name("FILE");
@@ -141,14 +138,14 @@ Status RunEncode(const CommandLine& line) {
   TC_RETURN_IF_ERROR(tokenizer->EncodeWith({.special_tokens = special}, text, &tokens));
   std::string printed;
   for (const int32_t token : tokens) printed += fmt::format("{}{}", printed.empty() ? "" : " ", token);
-  fmt::print("{}\n", printed);
+  Print("{}\n", printed);
   return OkStatus();
 }
 
 Status RunDecode(const CommandLine& line) {
   std::string name;
   std::vector<std::string> numbers;
-  CLI::App app(
+  Options app(
       "Prints the bytes of tokens, and nothing else but a line end on a terminal. Reads numbers from standard input if "
       "none are given.");
   app.add_option("--tokenizer", name, kTokenizerHelp)->type_name("T")->required();
@@ -168,7 +165,7 @@ Status RunDecode(const CommandLine& line) {
   std::string text;
   TC_RETURN_IF_ERROR(tokenizer->Decode(tokens, &text));
   if (isatty(STDOUT_FILENO) != 0) text += '\n';
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  PrintText(text);
   return OkStatus();
 }
 
@@ -183,16 +180,16 @@ std::string NamedToken(const Tokenizer& tokenizer, int32_t token) {
 
 Status RunInfo(const CommandLine& line) {
   std::string name;
-  CLI::App app("Tells what a tokenizer is, and lists its special and added tokens.");
+  Options app("Tells what a tokenizer is, and lists its special and added tokens.");
   app.add_option("T", name, kTokenizerHelp)->required();
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
   if (!go) return OkStatus();
   TC_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer(name));
-  fmt::print("kind         {}\n", tokenizer->kind());
-  fmt::print("vocabulary   {} tokens\n", tokenizer->vocab_size());
-  fmt::print("begin        {}\n", NamedToken(*tokenizer, tokenizer->begin_of_text()));
-  fmt::print("end          {}\n", NamedToken(*tokenizer, tokenizer->end_of_text()));
-  fmt::print("fingerprint  {:016x}\n", tokenizer->fingerprint());
+  Print("kind         {}\n", tokenizer->kind());
+  Print("vocabulary   {} tokens\n", tokenizer->vocab_size());
+  Print("begin        {}\n", NamedToken(*tokenizer, tokenizer->begin_of_text()));
+  Print("end          {}\n", NamedToken(*tokenizer, tokenizer->end_of_text()));
+  Print("fingerprint  {:016x}\n", tokenizer->fingerprint());
   std::string special, added;
   int64_t specials = 0;
   for (int32_t token = 0; token < tokenizer->vocab_size(); ++token) {
@@ -202,24 +199,23 @@ Status RunInfo(const CommandLine& line) {
     specials += is_special;
     (is_special ? special : added) += fmt::format("  {:>8}  {}\n", token, Quoted(text));
   }
-  fmt::print("special      {}{}\n{}", specials, specials == 0 ? "" : ", found in a text only if asked for", special);
-  if (!added.empty()) fmt::print("added, always found\n{}", added);
+  Print("special      {}{}\n{}", specials, specials == 0 ? "" : ", found in a text only if asked for", special);
+  if (!added.empty()) Print("added, always found\n{}", added);
   return OkStatus();
 }
 
 Status RunTokenizerBench(const CommandLine& line) {
   std::string path, name, json_path;
   double seconds = 3;
-  CLI::App app("Measures how fast one thread encodes and decodes a text.");
+  Options app("Measures how fast one thread encodes and decodes a text.");
   app.add_option("FILE", path, "A UTF-8 text file, or a folder of such files")->required();
   app.add_option("--tokenizer", name, kTokenizerHelp)->type_name("T")->required();
   app.add_option("--json", json_path, "Also write the figures to FILE")->type_name("FILE");
-  app.add_option("--seconds", seconds, "Time spent on measuring")->capture_default_str();
+  app.add_option("--seconds", seconds, "Time spent on measuring")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 3600.0));
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
   if (!go) return OkStatus();
-  if (!(seconds > 0 && seconds <= 3600)) {
-    return InvalidArgument(fmt::format("--seconds is {}; give more than 0 and at most 3600", seconds));
-  }
   TC_RETURN_IF_ERROR(CheckOutputPath(json_path));
   TC_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizer(name));
   TC_ASSIGN_OR_RETURN(const Texts texts, MapTexts(path));
@@ -239,8 +235,8 @@ Status RunTokenizerBench(const CommandLine& line) {
   const std::vector<double> times = driver.MedianSeconds({encode, decode});
   const double megabytes = static_cast<double>(texts.bytes) * 1e-6,
                bytes_per_token = static_cast<double>(texts.bytes) / static_cast<double>(count);
-  fmt::print("{}, {} tokens; {:.1f} MB of text, {} tokens, {:.2f} bytes a token; one thread\n", tokenizer->kind(),
-             tokenizer->vocab_size(), megabytes, count, bytes_per_token);
+  Print("{}, {} tokens; {:.1f} MB of text, {} tokens, {:.2f} bytes a token; one thread\n", tokenizer->kind(),
+        tokenizer->vocab_size(), megabytes, count, bytes_per_token);
   nlohmann::ordered_json json = BenchHead("tokenizer");
   json["kind"] = tokenizer->kind();
   json["bytes"] = texts.bytes;
@@ -248,7 +244,7 @@ Status RunTokenizerBench(const CommandLine& line) {
   json["bytes_per_token"] = bytes_per_token;
   for (const auto& [what, time] : {std::pair("encode", times[0]), std::pair("decode", times[1])}) {
     const double rate = static_cast<double>(count) / time;
-    fmt::print("{}  {:8.1f} MB/s  {:12.0f} tokens/s\n", what, megabytes / time, rate);
+    Print("{}  {:8.1f} MB/s  {:12.0f} tokens/s\n", what, megabytes / time, rate);
     json[what] = {{"mb_per_second", megabytes / time}, {"tokens_per_second", rate}, {"seconds", time}};
   }
   return WriteOutput(json_path, JsonText(json));

@@ -1,8 +1,7 @@
 // tensorcache train: a model from a config, in a folder.
-#include <fmt/core.h>
-
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
 #include "apps/tensorcache/training.h"
 #include "core/config.h"
 #include "train/presets.h"
@@ -24,7 +23,7 @@ struct TrainArguments {
   bool keys = false;
 };
 
-void AddOptions(CLI::App& app, TrainArguments& arguments) {
+void AddOptions(Options& app, TrainArguments& arguments) {
   std::string presets;
   for (const train::Preset& preset : train::Presets()) {
     presets += fmt::format("{}{}", presets.empty() ? "" : ", ", preset.name);
@@ -63,8 +62,8 @@ Result<TrainConfig> ReadConfig(const TrainArguments& arguments) {
 
 void PrintKeys(const TrainConfig& config) {
   for (const ConfigKey& key : ConfigKeys(config)) {
-    fmt::print("{:<42} {:<14} {}\n", key.path, key.value, key.help);
-    if (key.type.starts_with("one of")) fmt::print("{:<57} {}\n", "", key.type);
+    Print("{:<42} {:<14} {}\n", key.path, key.value, key.help);
+    if (key.type.starts_with("one of")) Print("{:<57} {}\n", "", key.type);
   }
 }
 
@@ -72,7 +71,7 @@ void PrintKeys(const TrainConfig& config) {
 
 Status RunTrain(const CommandLine& line) {
   TrainArguments arguments;
-  CLI::App app("Trains a model: config and data in, a checkpoint folder out.");
+  Options app("Trains a model: config and data in, a checkpoint folder out.");
   AddOptions(app, arguments);
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
   if (!go) return OkStatus();

@@ -10,10 +10,14 @@
 
 namespace tensorcache::cli {
 
-// What stands after the command's name.
+// The words of a command line, as they were given; the first so many name the command.
 struct CommandLine {
-  std::string path;  // "tensorcache reproduce capacity"
-  std::vector<std::string> args;
+  std::vector<std::string> words;  // "tensorcache", "reproduce", "capacity", "--quick"
+  size_t names = 1;
+
+  // "tensorcache reproduce"
+  std::string Path() const;
+  std::span<const std::string> Args() const { return std::span(words).subspan(names); }
 };
 
 struct Command {
@@ -22,8 +26,8 @@ struct Command {
   Status (*run)(const CommandLine& line);
 };
 
-// Runs the command named by the first argument. --help, or no argument at all, prints the table after `description`;
-// an unknown name is an error that names the nearest known one.
+// Runs the command named by the first argument. --help, or no argument, prints the table after `description`; `help x` is
+// `x --help`. An unknown name is an error that names the nearest known one.
 Status Dispatch(std::span<const Command> commands, const std::string& description, const CommandLine& line);
 
 // One function each, in cmd_<name>.cc.

@@ -1,9 +1,6 @@
 #include "apps/tensorcache/model_options.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <filesystem>
 
@@ -11,6 +8,7 @@
 #include "core/file.h"
 #include "core/model_files.h"
 #include "core/text.h"
+#include "methods/method.h"
 #include "tokenizer/files.h"
 
 namespace tensorcache::cli {
@@ -51,13 +49,18 @@ Result<std::vector<T>> ParseNames(const char* option, std::string_view text) {
 // An option that no method looks at is a mistake.
 Status CheckUsed(const ModelArguments& arguments, const std::vector<CacheMethod>& methods) {
   const auto all = [&](auto lacks) { return std::ranges::all_of(methods, lacks); };
-  if (arguments.window && all([](CacheMethod m) { return m == CacheMethod::kFull; })) {
+  if (arguments.window && all([](CacheMethod m) { return methods::FindMethod(m)->KeepsEverything(); })) {
     return InvalidArgument("--window means nothing to method full, which keeps every token; leave it out");
   }
   if (arguments.sinks && all([](CacheMethod m) { return m != CacheMethod::kStreamingLlm; })) {
     return InvalidArgument("--sinks is for method streaming_llm alone; leave it out, or add --method streaming_llm");
   }
   return OkStatus();
+}
+
+// Whether the method has learned tensors in a layer, which a checkpoint may lack.
+bool Learns(const CacheConfig& cache) {
+  return !methods::MethodOf(cache).Tensors({.cache = cache, .head_dim = 2}).empty();
 }
 
 Status CheckFolder(const std::string& folder) {
@@ -80,7 +83,7 @@ std::string PositionText(const ModelConfig& config) {
   return text;
 }
 
-void AddModelOptions(CLI::App& app, ModelArguments& arguments, bool lists) {
+void AddModelOptions(Options& app, ModelArguments& arguments, bool lists) {
   const std::string several = lists ? "; several, with commas between, are compared" : "";
   app.add_option("--model", arguments.model, "The checkpoint folder")->type_name("DIR")->required();
   app.add_option("--weights", arguments.weights,
@@ -103,8 +106,8 @@ Result<std::vector<ModelVariant>> ModelVariants(const ModelArguments& arguments)
   TC_ASSIGN_OR_RETURN(const auto weights, ParseNames<WeightType>("--weights", arguments.weights));
   TC_ASSIGN_OR_RETURN(const RingType ring, ParseName<RingType>("--ring", arguments.ring));
   std::vector<CacheMethod> methods;
-  if (!arguments.method.empty()) {
-    TC_ASSIGN_OR_RETURN(methods, ParseNames<CacheMethod>("--method", arguments.method));
+  if (arguments.method) {
+    TC_ASSIGN_OR_RETURN(methods, ParseNames<CacheMethod>("--method", *arguments.method));
   }
   TC_RETURN_IF_ERROR(CheckFolder(arguments.model));
   ModelConfig config;
@@ -137,7 +140,7 @@ Result<std::shared_ptr<const Model>> LoadModel(const std::string& folder, const 
   if (model.ok() || model.status().code() != StatusCode::kNotFound || !options.cache.has_value()) return model;
   const CacheMethod method = options.cache->method;
   const bool has_weights = Exists(std::filesystem::path(folder) / kModelFile);
-  if (!has_weights || (method != CacheMethod::kInfini && method != CacheMethod::kTensorCache)) return model;
+  if (!has_weights || !Learns(*options.cache)) return model;
   return InvalidArgument(
       fmt::format("{} lacks learned weights that method {} needs; take full, window or streaming_llm, or a model that "
                   "was trained with {}",
@@ -161,20 +164,25 @@ Result<std::shared_ptr<const Tokenizer>> LoadTokenizerOf(const Model& model, con
 }
 
 Result<std::vector<int32_t>> ParseTokenNumbers(std::string_view text) {
-  constexpr std::string_view kBetween = " \t\r\n,";
+  constexpr std::string_view kBlanks = " \t\r\n", kBetween = " \t\r\n,";
+  const auto skip_blanks = [&] { text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size())); };
   std::vector<int32_t> tokens;
-  while (true) {
-    text.remove_prefix(std::min(text.find_first_not_of(kBetween), text.size()));
-    if (text.empty()) return tokens;
+  skip_blanks();
+  for (bool more = !text.empty(); more;) {
     const std::string_view word = text.substr(0, text.find_first_of(kBetween));
-    int32_t token = 0;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
-    if (error != std::errc() || end != word.data() + word.size()) {
+    const std::optional<int32_t> token = ParseNumber<int32_t>(word);
+    if (!token) {
       return InvalidArgument(fmt::format("{} is not a token number; give numbers with spaces between", Quoted(word)));
     }
-    tokens.push_back(token);
+    tokens.push_back(*token);
     text.remove_prefix(word.size());
+    skip_blanks();
+    const bool comma = text.starts_with(',');
+    text.remove_prefix(comma ? 1 : 0);
+    skip_blanks();
+    more = comma || !text.empty();
   }
+  return tokens;
 }
 
 std::string BytesText(int64_t bytes) {

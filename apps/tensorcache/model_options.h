@@ -21,13 +21,14 @@ struct ModelArguments {
   std::string weights = "fp32";  // comma-separated where a command compares several
   std::string ring = "fp32";
   int threads = 0;
-  std::string method;  // empty: the checkpoint's own; comma-separated where a command compares several
+  std::optional<std::string>
+      method;  // the checkpoint's own if not given; comma-separated where a command compares several
   std::optional<int64_t> window;
   std::optional<int64_t> sinks;
 };
 
 // --model, --weights, --ring, --threads, --method, --window, --sinks. `lists`: weights and method may name several.
-void AddModelOptions(CLI::App& app, ModelArguments& arguments, bool lists = false);
+void AddModelOptions(Options& app, ModelArguments& arguments, bool lists = false);
 
 // One of the models that the arguments ask for.
 struct ModelVariant {
@@ -48,7 +49,7 @@ Result<std::shared_ptr<const Model>> LoadModel(const std::string& folder, const 
 Result<std::shared_ptr<const Tokenizer>> LoadTokenizerOf(const Model& model, const std::string& folder,
                                                          const std::string& name);
 
-// Numbers between blanks, line ends or commas.
+// Numbers with blanks, line ends or a comma between.
 Result<std::vector<int32_t>> ParseTokenNumbers(std::string_view text);
 
 // "112 KiB", "38.2 MiB".

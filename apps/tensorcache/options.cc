@@ -1,10 +1,8 @@
 #include "apps/tensorcache/options.h"
 
-#include <fmt/core.h>
-
 #include <algorithm>
 
-#include "core/text.h"
+#include "apps/tensorcache/output.h"
 
 namespace tensorcache::cli {
 namespace {
@@ -29,32 +27,32 @@ std::vector<std::string> OptionNames(const CLI::App& app) {
   return names;
 }
 
-Status Unexpected(const CLI::App& app, const CommandLine& line, const std::string& argument) {
+Status Unexpected(const CLI::App& app, const std::string& path, const std::string& argument) {
   if (argument.starts_with("-")) {
     const std::string name = argument.substr(0, argument.find('='));
     const std::vector<std::string> names = OptionNames(app);
     const std::vector<std::string_view> views(names.begin(), names.end());
     const std::string hint = DidYouMean(name, views);
-    return InvalidArgument(fmt::format("'{}' has no option {}{}", line.path, Quoted(name),
-                                       hint.empty() ? fmt::format("; see {} --help", line.path) : hint));
+    return InvalidArgument(fmt::format("'{}' has no option {}{}", path, Quoted(name),
+                                       hint.empty() ? fmt::format("; see {} --help", path) : hint));
   }
-  return InvalidArgument(
-      fmt::format("'{}' takes no argument {}; see {} --help", line.path, Quoted(argument), line.path));
+  return InvalidArgument(fmt::format("'{}' takes no argument {}; see {} --help", path, Quoted(argument), path));
 }
 
 }  // namespace
 
-Result<bool> ParseOptions(CLI::App& app, const CommandLine& line) {
-  app.name(line.path);
-  std::vector<std::string> reversed(line.args.rbegin(), line.args.rend());  // CLI11 takes them off the back
+Result<bool> ParseOptions(Options& options, const CommandLine& line) {
+  const std::string path = line.Path();
+  options.name(path);
+  const auto args = line.Args();
   try {
-    app.parse(std::move(reversed));
+    options.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them off the back
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
+    PrintText(options.help());
     return false;
   } catch (const CLI::ParseError& error) {
-    if (const auto rest = app.remaining(); !rest.empty()) return Unexpected(app, line, rest.front());
-    return InvalidArgument(fmt::format("{}; see {} --help", OneLine(error.what()), line.path));
+    if (const auto rest = options.remaining(); !rest.empty()) return Unexpected(options, path, rest.front());
+    return InvalidArgument(fmt::format("{}; see {} --help", OneLine(error.what()), path));
   }
   return true;
 }

@@ -1,18 +1,20 @@
 #include "apps/tensorcache/program.h"
 
-#include <fmt/core.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <limits>
 #include <new>
-#include <sstream>
 
 #include "apps/tensorcache/build_info.h"
+#include "apps/tensorcache/output.h"
+#include "core/memory.h"
 #include "core/text.h"
 
 namespace tensorcache::cli {
@@ -29,8 +31,8 @@ int ExitStatus(StatusCode code) {
 }
 
 Status Run(std::span<const Command> commands, const std::string& description, const CommandLine& line) {
-  if (!line.args.empty() && line.args[0] == "--version") {
-    fmt::print("{}", BuildInfoText());
+  if (const auto args = line.Args(); !args.empty() && args[0] == "--version") {
+    PrintText(BuildInfoText());
     return OkStatus();
   }
   return Dispatch(commands, description, line);
@@ -38,10 +40,10 @@ Status Run(std::span<const Command> commands, const std::string& description, co
 
 Status RunCatching(std::span<const Command> commands, const std::string& description, const CommandLine& line) {
   try {
-    Status status = Run(commands, description, line);
-    const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-    if (status.ok() && !written) return IoError("cannot write to standard output; is the disk full?");
-    return status;
+    return Run(commands, description, line);
+  } catch (const OutputLost& lost) {
+    const bool reader_gone = lost.code() == std::errc::broken_pipe;  // it has what it wanted
+    return IoError(reader_gone ? "" : fmt::format("cannot write to standard output: {}", lost.code().message()));
   } catch (const std::bad_alloc&) {
     return IoError("not enough memory; free some or ask for less");
   } catch (const std::exception& error) {  // a bug: the library throws nothing else
@@ -49,12 +51,45 @@ Status RunCatching(std::span<const Command> commands, const std::string& descrip
   }
 }
 
+// A file would get the number of a standard stream that is closed, and with it what is meant for the terminal. They are
+// opened the wrong way round, so that using them fails as before.
+void OpenStandardStreams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(stream, F_GETFD) < 0) open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+void SetSignals() {
+  signal(SIGCHLD, SIG_DFL);  // one that is inherited as ignored would hide how our processes end
+  signal(SIGPIPE, SIG_IGN);  // a reader that is gone and a file that may not grow are errors of write(), not the end
+  signal(SIGXFSZ, SIG_IGN);
+}
+
+// When it is loaded, OpenBLAS starts a thread for each core, and each maps a buffer: for nothing, as we have threads of
+// our own. Where address space is limited, the program begins again without them.
+Status CheckAddressSpace(char** argv) {
+  constexpr char kThreads[] = "OPENBLAS_NUM_THREADS";
+  if (AddressSpaceLeft() == std::numeric_limits<int64_t>::max()) return OkStatus();
+  const char* const threads = std::getenv(kThreads);
+  if (threads == nullptr || std::string_view(threads) != "1") {
+    setenv(kThreads, "1", 1);
+    execv("/proc/self/exe", argv);
+  }
+  return CheckRoomForBlas(1);
+}
+
 }  // namespace
 
 int RunProgram(std::span<const Command> commands, const std::string& description, int argc, char** argv) {
-  signal(SIGCHLD, SIG_DFL);  // one that is inherited as ignored would hide how our processes end
-  const Status status = RunCatching(commands, description, {"tensorcache", {argv + 1, argv + argc}});
-  if (!status.ok()) fmt::print(stderr, "tensorcache: {}\n", status.message());
+  OpenStandardStreams();
+  SetSignals();
+  Status status = CheckAddressSpace(argv);
+  if (status.ok()) {
+    CommandLine line{.words = {"tensorcache"}};
+    line.words.insert(line.words.end(), argv + 1, argv + argc);
+    status = RunCatching(commands, description, line);
+  }
+  if (!status.message().empty()) Note("tensorcache: {}\n", status.message());
   return ExitStatus(status.code());
 }
 
@@ -66,16 +101,14 @@ std::string TrainProgramPath() {
 
 Status RunInTrainProgram(const CommandLine& line) {
   const std::string program = TrainProgramPath();
-  std::vector<std::string> words = {program};
-  std::istringstream path(line.path);  // "tensorcache bench train"
-  std::string word;
-  path >> word;
-  while (path >> word) words.push_back(word);
-  words.insert(words.end(), line.args.begin(), line.args.end());
+  std::vector<std::string> words = line.words;
+  words[0] = program;
   std::vector<char*> arguments;
-  for (std::string& argument : words) arguments.push_back(argument.data());
+  for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  std::fflush(stdout);
+  // Torch's threads spin for milliseconds where they wait for each other, which on a busy machine keeps the other one from
+  // working. A tenth of a millisecond is as fast on a quiet one. Said here, because libgomp reads it before main().
+  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "5000", 0);
   execv(program.c_str(), arguments.data());
   return Unsupported(
       fmt::format("{} cannot be started ({}); this command needs the train half: build with "

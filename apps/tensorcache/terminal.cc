@@ -1,13 +1,13 @@
 #include "apps/tensorcache/terminal.h"
 
-#include <fmt/core.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <string_view>
+
+#include "apps/tensorcache/output.h"
 
 namespace tensorcache::cli {
 
@@ -88,16 +88,15 @@ void Progress::Draw(double new_part, double part, const std::string& count, cons
     const std::string front = fmt::format("{}{} ", Bar(part), count);
     const size_t room =
         std::max<size_t>(TerminalColumns(), front.size() + left.size() + 2) - front.size() - left.size() - 1;
-    fmt::print(stderr, "\r{}{}{}\033[K", front, what.substr(0, room), left);
+    Note("\r{}{}{}\033[K", front, what.substr(0, room), left);
   } else {
-    fmt::print(stderr, "{} {}{}\n", count, what, left);
+    Note("{} {}{}\n", count, what, left);
   }
-  std::fflush(stderr);
   drawn_ = terminal_;
 }
 
 void Progress::Clear() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) Note("\r\033[K");
   drawn_ = false;
 }
 

@@ -1,7 +1,8 @@
 #include "apps/tensorcache/training.h"
 
-#include <fmt/core.h>
+#include <unistd.h>
 
+#include "apps/tensorcache/output.h"
 #include "apps/tensorcache/stop_signal.h"
 #include "apps/tensorcache/terminal.h"
 #include "core/config.h"
@@ -30,14 +31,20 @@ class Reporter {
     progress_.reset();
     const std::string& folder = command_.out;
     if (result.stopped) {
-      fmt::print("stopped after step {} of {}; saved in {}. Go on with: tensorcache {} --resume --out {}\n",
-                 result.step, total_, folder, command_.command, folder);
+      Say("stopped after step {} of {}; saved in {}. Go on with: tensorcache {} --resume --out {}\n", result.step,
+          total_, folder, command_.command, folder);
     } else {
-      fmt::print("done: {} steps; the model is in {}, the best one in {}/best\n", result.step, folder, folder);
+      Say("done: {} steps; the model is in {}, the best one in {}/best\n", result.step, folder, folder);
     }
   }
 
  private:
+  // On standard output. If nobody takes it, training goes on: what it is for is in the folder.
+  template <class... T>
+  static void Say(fmt::format_string<T...> format, T&&... values) {
+    WriteAll(STDOUT_FILENO, fmt::format(format, std::forward<T>(values)...));
+  }
+
   void Tokenizing(int64_t done, int64_t total) {
     if (!tokenizing_) tokenizing_.emplace(static_cast<int>(total / 1024 + 1));
     tokenizing_->Show(static_cast<int>(done / 1024), "kB of text read");
@@ -48,10 +55,9 @@ class Reporter {
     first_ = trainer.step();
     const int64_t all = train::CountParameters(trainer.model().parameters());
     const int64_t trained = train::CountTrained(trainer.model().parameters());
-    fmt::print("{} parameters{}, method {}, {} tokens a step, {} steps{}\n", all,
-               trained < all ? fmt::format(", {} of them trained", trained) : "", NameOf(method_), tokens, total_,
-               first_ > 0 ? fmt::format(", going on after step {}", first_) : "");
-    std::fflush(stdout);
+    Say("{} parameters{}, method {}, {} tokens a step, {} steps{}\n", all,
+        trained < all ? fmt::format(", {} of them trained", trained) : "", NameOf(method_), tokens, total_,
+        first_ > 0 ? fmt::format(", going on after step {}", first_) : "");
     progress_.emplace(static_cast<int>(total_), static_cast<int>(first_));
   }
 
@@ -64,9 +70,8 @@ class Reporter {
 
   void Evaluated(int64_t step, const train::EvalMetrics& metrics, bool best) {
     progress_->Clear();
-    fmt::print("step {:>6}  loss {:.4f}  validation loss {:.4f}  accuracy {:.4f}  {:.0f} tokens/s{}\n", step, loss_,
-               metrics.loss, metrics.accuracy, rate_, best ? "  best" : "");
-    std::fflush(stdout);
+    Say("step {:>6}  loss {:.4f}  validation loss {:.4f}  accuracy {:.4f}  {:.0f} tokens/s{}\n", step, loss_,
+        metrics.loss, metrics.accuracy, rate_, best ? "  best" : "");
   }
 
   int64_t total_;
@@ -82,7 +87,9 @@ class Reporter {
 }  // namespace
 
 Status TrainInFolder(const TrainConfig& config, const TrainingCommand& command) {
-  if (command.threads < 0) return InvalidArgument(fmt::format("--threads is {}; give 1 or more", command.threads));
+  if (command.threads < 0 || command.threads > 1023) {
+    return InvalidArgument(fmt::format("--threads is {}; give 0 (one per core) to 1023", command.threads));
+  }
   TC_ASSIGN_OR_RETURN(train::WorldOptions world, train::WorldFromEnvironment());
   world.timeout_seconds = 120;  // the others wait while the first writes a checkpoint
   if (command.threads > 0) at::set_num_threads(command.threads);
