@@ -4,17 +4,24 @@ BUILD := build/$(PRESET)
 PROGRAM := $(BUILD)/bin/tensorcache
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc)
 
-SETUP := scripts/setup.sh $(if $(filter runtime-only asan tsan,$(PRESET)),--no-torch)
-CONFIGURE := scripts/configure.sh $(PRESET)
+# ON: warnings are errors, as in continuous integration.
+WERROR ?= OFF
+# How long `make fuzz` runs each target.
+SECONDS ?= 60
 
-.PHONY: help demo test test-oracle test-races test-slow build bench format tidy clean distclean program
+SETUP := scripts/setup.sh $(if $(filter runtime-only asan tsan,$(PRESET)),--no-torch)
+CONFIGURE := scripts/configure.sh $(PRESET) -DTENSORCACHE_WERROR=$(WERROR)
+
+.PHONY: help demo test test-asan test-oracle test-races test-slow fuzz build bench format tidy clean distclean program
 
 help:
 	@echo 'make demo        build the program; three small models learn to remember, one reads a million tokens (3 minutes)'
 	@echo 'make test        build everything and run the tests, all but those labelled slow or oracle'
+	@echo 'make test-asan   run the tests of the run half under the address and undefined-behaviour sanitizers'
 	@echo 'make test-oracle compare models, tokenizers and files with the pip packages transformers, tokenizers, safetensors'
 	@echo 'make test-races  run the tests of threads under the thread sanitizer'
 	@echo 'make test-slow   run the tests labelled slow: training to a goal, ten million tokens'
+	@echo 'make fuzz        feed made-up files to every reader, each for SECONDS=60; $(BUILD)/fuzz keeps what is new'
 	@echo 'make build       build everything'
 	@echo 'make bench       measure the kernels; the figures also go to $(BUILD)/bench.json'
 	@echo 'make format      format the sources with clang-format-19'
@@ -36,6 +43,12 @@ test:
 	cmake --build --preset $(PRESET)
 	ctest --preset $(PRESET) -j $(CMAKE_BUILD_PARALLEL_LEVEL)
 
+test-asan:
+	@scripts/setup.sh --no-torch --tests
+	@scripts/configure.sh asan
+	cmake --build --preset asan
+	ctest --preset asan -j $(CMAKE_BUILD_PARALLEL_LEVEL)
+
 test-oracle:
 	@$(SETUP) --oracle
 	@$(CONFIGURE)
@@ -54,6 +67,12 @@ test-slow:
 	cmake --build --preset $(PRESET)
 	ctest --test-dir $(BUILD) -L slow --output-on-failure
 
+fuzz:
+	@$(SETUP) --tests
+	@$(CONFIGURE)
+	cmake --build --preset $(PRESET) --target fuzz
+	scripts/fuzz.sh $(BUILD) $(SECONDS)
+
 build:
 	@$(SETUP)
 	@$(CONFIGURE)
@@ -68,9 +87,11 @@ bench: program
 	$(PROGRAM) bench kernels --json $(BUILD)/bench.json
 
 format:
+	@scripts/setup.sh --no-torch --checks
 	@scripts/format.sh
 
 tidy: build
+	@scripts/setup.sh --no-torch --checks
 	@scripts/tidy.sh $(BUILD)
 
 clean:

@@ -21,6 +21,12 @@ endif()
 #   intrinsics, and kernels such as the wedge write are exact only with the roundings that are written down.
 add_library(tc_flags INTERFACE)
 target_compile_options(tc_flags INTERFACE -Wall -Wextra -Wno-psabi -Wno-missing-field-initializers -ffp-contract=off)
+# g++ 12 sees overlapping copies in std::string's operator+ where there are none.
+target_compile_options(tc_flags INTERFACE $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
+option(TENSORCACHE_WERROR "Warnings are errors: for those who develop it, with the compilers they have" OFF)
+if(TENSORCACHE_WERROR)
+  target_compile_options(tc_flags INTERFACE -Werror)
+endif()
 target_include_directories(tc_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
                                               ${PROJECT_SOURCE_DIR})
 # SSSE3 adds nothing over SSE4 on machines still in use; the portable fallback (SCALAR with g++, EMU128 with clang) stays.

@@ -1,20 +1,9 @@
 # `cmake --install`: the headers, the static library, the program, and the CMake package TensorCache.
-#
-# Kernel headers live under <include>/tensorcache/kernels. They include each other as "kernels/rows.h", as in the source
-# tree, hence the second include directory of target TensorCache::tensorcache (src/CMakeLists.txt).
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/TensorCache)
 
 install(DIRECTORY include/tensorcache DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-install(FILES src/kernels/rows.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorcache/kernels)
-file(GLOB kernel_dirs CONFIGURE_DEPENDS LIST_DIRECTORIES true src/kernels/*)
-foreach(dir IN LISTS kernel_dirs)
-  cmake_path(GET dir FILENAME op)
-  if(EXISTS ${dir}/${op}.h)
-    install(FILES ${dir}/${op}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tensorcache/kernels/${op})
-  endif()
-endforeach()
 
 install(TARGETS tensorcache EXPORT TensorCacheTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT TensorCacheTargets NAMESPACE TensorCache:: DESTINATION ${package_dir})

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tool=$(command -v clang-format-19 || command -v clang-format) || {
-  echo "format: there is no clang-format; to do: apt-get install clang-format-19" >&2
+  echo "format: there is no clang-format; to do: scripts/setup.sh --checks" >&2
   exit 1
 }
 mode=(-i)

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Installs what the build needs and is not there yet: Debian packages, and LibTorch into build/deps.
 #
-#   scripts/setup.sh [--tests] [--oracle] [--no-torch]
+#   scripts/setup.sh [--tests] [--checks] [--oracle] [--no-torch]
 #
 #   --tests      also what only the tests need (clang with libFuzzer, chromium to look at the report)
+#   --checks     also what looks at the sources: clang-format and clang-tidy
 #   --oracle     also the Python packages that the oracle tests compare with, in build/deps/oracle
 #   --no-torch   leave LibTorch out, for presets without the train half
 #
@@ -22,15 +23,17 @@ readonly oracle_home="$deps/oracle"
 readonly oracle_packages="$root/tests/oracle/requirements.txt"
 
 want_tests=false
+want_checks=false
 want_oracle=false
 want_torch=true
 for argument in "$@"; do
   case $argument in
     --tests) want_tests=true ;;
+    --checks) want_checks=true ;;
     --oracle) want_oracle=true ;;
     --no-torch) want_torch=false ;;
     *)
-      echo "setup: unknown argument '$argument'; known are --tests, --oracle and --no-torch" >&2
+      echo "setup: unknown argument '$argument'; known are --tests, --checks, --oracle and --no-torch" >&2
       exit 2
       ;;
   esac
@@ -62,14 +65,19 @@ missing_packages() {
   recent cmake 3.25 || echo cmake
   command -v ninja >/dev/null || echo ninja-build
   local package
-  for package in libhwy-dev libopenblas-dev libcli11-dev nlohmann-json3-dev libfmt-dev libsentencepiece-dev \
-    libgtest-dev; do
+  for package in libhwy-dev libopenblas-dev libcli11-dev nlohmann-json3-dev libfmt-dev liblzma-dev \
+    libsentencepiece-dev libgtest-dev; do
     installed "$package" || echo "$package"
   done
   if $want_tests; then
     command -v clang++-19 >/dev/null || echo clang-19
     installed libclang-rt-19-dev || echo libclang-rt-19-dev
     command -v chromium >/dev/null || echo chromium
+  fi
+  if $want_checks; then
+    # The version matters: another one formats and warns differently.
+    command -v clang-format-19 >/dev/null || echo clang-format-19
+    command -v clang-tidy-19 >/dev/null || echo clang-tidy-19
   fi
 }
 

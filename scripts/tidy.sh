@@ -1,19 +1,107 @@
 #!/usr/bin/env bash
-# Lints every compiled C++ file with clang-tidy.
+# Lints compiled C++ files with clang-tidy: all of a build, those named, or those that were changed.
 #
 #   scripts/tidy.sh BUILD_FOLDER [FILE...]
+#   scripts/tidy.sh BUILD_FOLDER --changed [BASE]
+#
+# Changed is what differs from where this branch left BASE: the default branch of origin, else main, else master. On that
+# branch itself it is what the last commit changed. A header that was changed is seen through one source that includes it.
+# With TIDY_SECONDS set, no file is begun after so many seconds; how many were left is said. Their order differs from
+# commit to commit, so that a clone of a single commit, where all files count as changed, comes to all of them in time.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=${1:?name the build folder, for example build/release}
 shift
 tool=$(command -v clang-tidy-19 || command -v clang-tidy) || {
-  echo "tidy: there is no clang-tidy; to do: apt-get install clang-tidy-19" >&2
+  echo "tidy: there is no clang-tidy; to do: scripts/setup.sh --checks" >&2
   exit 1
 }
-if (($#)); then
+if [[ ! -f $build/compile_commands.json ]]; then
+  echo "tidy: $build is not a configured build; to do: make build" >&2
+  exit 1
+fi
+mapfile -t compiled < <(sed -n 's/^ *"file": "\(.*\)",*$/\1/p' "$build/compile_commands.json" | sort -u)
+
+# default_base: the commit to compare with; nothing if the clone has only one.
+default_base() {
+  local branch commit
+  for branch in origin/HEAD origin/main origin/master main master; do
+    commit=$(git merge-base HEAD "$branch" 2>/dev/null) || continue
+    if [[ $commit == "$(git rev-parse HEAD)" ]]; then break; fi
+    echo "$commit"
+    return
+  done
+  git rev-parse --quiet --verify HEAD~1 || true
+}
+
+# changed_files [BASE]: of the project, with what is not committed yet.
+changed_files() {
+  local base
+  if (($#)); then
+    base=$(git merge-base HEAD "$1") || {
+      echo "tidy: git knows no common commit of $1 and HEAD" >&2
+      return 1
+    }
+  else
+    base=$(default_base)
+  fi
+  if [[ -n $base ]]; then
+    git diff --name-only --diff-filter=d "$base"
+  else
+    git ls-files
+  fi
+  git ls-files --others --exclude-standard
+}
+
+# source_with HEADER: the header's own source, or the first that includes it.
+source_with() {
+  local header=$1 name=${1#src/} source
+  name=${name#include/}
+  for source in "${header%.h}.cc" "${header%.h}_test.cc"; do
+    if [[ -f $source ]]; then
+      echo "$source"
+      return
+    fi
+  done
+  grep -rl --include='*.cc' -F "#include \"$name\"" apps bench src tests | head -n 1 || true
+}
+
+if [[ ${1:-} == --changed ]]; then
+  shift
+  changed=$(changed_files "$@")
+  mapfile -t wanted < <(while read -r file; do
+    case $file in
+      *.cc) echo "$PWD/$file" ;;
+      *.h) source_with "$file" | sed "s|^.|$PWD/&|" ;;
+    esac
+  done <<<"$changed" | sort -u)
+  # Of sources that this build does not compile there is no command line.
+  mapfile -t files < <(comm -12 <(printf '%s\n' "${compiled[@]}") <(printf '%s\n' "${wanted[@]}"))
+  echo "tidy: ${#files[@]} changed files"
+  if ((!${#files[@]})); then exit 0; fi
+elif (($#)); then
   files=("$@")
 else
-  mapfile -t files < <(sed -n 's/^ *"file": "\(.*\)",*$/\1/p' "$build/compile_commands.json" | sort -u)
+  files=("${compiled[@]}")
 fi
-printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" "$tool" -p "$build" --quiet
+
+if [[ -n ${TIDY_SECONDS:-} ]]; then
+  deadline=$(($(date +%s) + TIDY_SECONDS))
+  mapfile -t files < <(printf '%s\n' "${files[@]}" | shuf --random-source=<(yes "$(git rev-parse HEAD)"))
+fi
+left=$(mktemp)
+trap 'rm -f "$left"' EXIT
+lint() {
+  if [[ -n $deadline ]] && (($(date +%s) >= deadline)); then
+    echo "$1" >>"$left"
+  else
+    "$tool" -p "$build" --quiet "$1"
+  fi
+}
+export -f lint
+export build deadline=${deadline:-} left tool
+status=0
+printf '%s\0' "${files[@]}" | xargs -0 -I {} -P "$(nproc)" bash -c 'lint "$1"' lint {} || status=$?
+if [[ -s $left ]]; then echo "tidy: no time for $(wc -l <"$left") of ${#files[@]} files"; fi
+exit "$status"

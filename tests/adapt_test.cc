@@ -168,6 +168,16 @@ TEST_F(AdaptTest, GoesOnAfterTheModelItStartedFromHasMoved) {
   EXPECT_NE(other.err.find("another tokenizer"), std::string::npos) << other.err;
 }
 
+TEST_F(AdaptTest, NothingElseWritesToItsFolder) {
+  Process process(Adapt("out", {"--set", "train.steps=100000", "--set", "train.save_every=1"}), temp_.path(), "first");
+  ASSERT_TRUE(WaitUntil([&] { return fs::exists(temp_.Path("out/train_state.safetensors")) || !process.Running(); }));
+  EXPECT_TRUE(process.Running()) << process.Err();
+  for (const Args& args : {Adapt("out"), {"adapt", "--resume", "--out", temp_.Path("out"), "--set", "train.steps=8"}}) {
+    ExpectMistake(args, "another program writes to this folder");
+  }
+  ExpectMistake({"export", "--model", model_, "--out", temp_.Path("out"), "--force"}, "holds a training run");
+}
+
 TEST_F(AdaptTest, AMemoryThatIsThereGoesOnLearning) {
   ASSERT_EQ(Run(Adapt("first")).status, 0);
   model_ = temp_.Path("first");
@@ -193,6 +203,10 @@ TEST_F(AdaptTest, RefusesWhatCannotWork) {
       {{"adapt", "--model", model_, "--data", temp_.Path("nothing.txt"), "--out", fresh}, "nothing.txt"},
       {Adapt("fresh", {"--train", "memry"}), "memory"},
       {Adapt("fresh", {"--distill", "3"}), "distill"},
+      {Adapt("fresh", {"--distill", "nan"}), "--distill is 'nan'"},
+      {Adapt("fresh", {"--learning-rate", "nan"}), "--learning-rate is 'nan'"},
+      {{"adapt", "--model", model_, "--data", text, "--out", fresh, "--window", "8x"}, "--window is '8x'"},
+      {Adapt("fresh", {"--window", "8"}), "--window"},
       {Adapt("fresh", {"--distill", "0.5", "--set", "train.block=4096"}), "train.block"},
       {Adapt("fresh", {"--lora-rank", "0", "--train", "lora"}), "lora_rank"},
       {Adapt("fresh", {"--set", "cache.window=0"}), "cache.window"},

@@ -64,6 +64,9 @@ TEST_F(CliTest, HelpListsTheCommands) {
     }
   }
   EXPECT_NE(Run("reproduce capacity --help").out.find("--seeds"), std::string::npos);
+  EXPECT_EQ(Run("help").out, Run("--help").out);
+  EXPECT_EQ(Run("help bench decode").out, Run("bench decode --help").out);
+  EXPECT_EQ(Run("bench help decode").out, Run("bench decode --help").out);
   EXPECT_NE(Run("bench kernels --help").out.find("--only"), std::string::npos);
 }
 
@@ -84,12 +87,14 @@ TEST_F(CliTest, MistakesNameTheNearestAndExitWith2) {
   ExpectError(Run("bench kernels --only memory_scam"), 2, "did you mean 'memory_scan'?");
   ExpectError(Run("--verison"), 2, "did you mean '--version'?");
   ExpectError(Run("frobnicate"), 2, "see tensorcache --help");
+  ExpectError(Run("help reprodcue"), 2, "did you mean 'reproduce'?");
 }
 
 TEST_F(CliTest, BadValuesExitWith2) {
   ExpectError(Run("reproduce capacity --seeds -1"), 2, "--seeds");
   ExpectError(Run("reproduce capacity --seeds 1,,2"), 2, "--seeds");
-  ExpectError(Run("reproduce capacity --seeds ''"), 2, "--seeds is empty");
+  ExpectError(Run("reproduce capacity --seeds ''"), 2, "--seeds");
+  ExpectError(Run("reproduce capacity --seeds 1,2,1"), 2, "--seeds has 1 twice");
   ExpectError(Run("reproduce capacity --set train.steps=3"), 2, "trains nothing");
   ExpectError(Run(Capacity() + " --json -"), 2, "/dev/stdout");
   ExpectError(Run("reproduce capacity --seeds"), 2, "--seeds");
@@ -101,10 +106,48 @@ TEST_F(CliTest, BadValuesExitWith2) {
   ExpectError(Run("bench kernels --seconds soon"), 2, "--seconds");
 }
 
-TEST_F(CliTest, UnwritableFilesExitWith1) {
-  ExpectError(Run(Capacity() + " --seeds 1 --json '" + (folder_ / "no/such/file").string() + "'"), 1, "no folder");
-  ExpectError(Run(Capacity() + " --seeds 1 --json '" + folder_.string() + "'"), 1, "folder");
-  ExpectError(Run(Capacity() + " --seeds 1 --json /dev/null/x"), 1, "/dev/null");
+// Of whichever command, whatever else is missing.
+TEST_F(CliTest, NumbersThatAreNoneExitWith2) {
+  struct Case {
+    const char* command;
+    std::vector<std::string> options;
+  };
+  const auto refuse = [&](const std::vector<Case>& cases, const std::vector<const char*>& values) {
+    for (const auto& [command, options] : cases) {
+      for (const std::string& option : options) {
+        for (const char* value : values) {
+          ExpectError(Run(command + (" " + option) + " '" + value + "'"), 2, option);
+        }
+      }
+    }
+  };
+  const std::vector<Case> integers = {
+      {"generate", {"--max-tokens", "--top-k", "--repetition-window", "--threads", "--window", "--sinks"}},
+      {"eval", {"--starts", "--seed", "--threads", "--context", "--bins"}},
+      {"bench decode", {"--threads", "--depth"}},
+      {"tokenizer train", {"--vocab-size"}},
+      {"reproduce", {"--jobs", "--seeds"}},
+      {"demo", {"--steps", "--tokens"}}};
+  const std::vector<Case> floats = {{"generate", {"--temperature", "--top-p", "--min-p", "--repetition-penalty"}},
+                                    {"eval", {"--last"}},
+                                    {"bench kernels", {"--seconds"}},
+                                    {"bench decode", {"--seconds"}},
+                                    {"tokenizer bench", {"--seconds"}}};
+  refuse(integers, {"", "five", "5x", "0x5", "5.0", "nan", "inf", "1000000000000000000000"});
+  refuse(floats, {"", "five", "5x", "nan", "-nan", "inf", "-infinity", "1e999"});
+  refuse({{"generate", {"--seed"}}, {"eval", {"--seed"}}, {"reproduce", {"--seeds"}}}, {"-1", "-0"});
+  refuse({{"eval", {"--context", "--bins"}}, {"reproduce", {"--seeds"}}}, {"64,,64", ",64", "64,", ",", "64 64"});
+}
+
+TEST_F(CliTest, OutputsThatCannotBeExitWith2) {
+  ExpectError(Run(Capacity() + " --seeds 1 --json '" + (folder_ / "no/such/file").string() + "'"), 2, "no folder");
+  ExpectError(Run(Capacity() + " --seeds 1 --json '" + folder_.string() + "'"), 2, "folder");
+  ExpectError(Run(Capacity() + " --seeds 1 --json /dev/null/x"), 2, "/dev/null");
+  for (const char* command : {"info model", "bench kernels", "eval --model model --data text", "bench decode",
+                              "tokenizer bench text --tokenizer bytes"}) {
+    ExpectError(Run(std::string(command) + " --json /no/such/file"), 2, "there is no folder '/no/such'");
+  }
+  ExpectError(Run("report results --out /no/such/file"), 2, "there is no folder '/no/such'");
 }
 
 TEST_F(CliTest, CapacityWritesItsTable) {
@@ -174,6 +217,19 @@ TEST_F(CliTest, FilesWhoseNamesAreNotUtf8AreTold) {
   const Outcome outcome = Run("info '" + (folder_ / "m\xff").string() + "'");
   EXPECT_EQ(outcome.exit_status, 2);
   EXPECT_EQ(outcome.err.find("json.exception"), std::string::npos) << outcome.err;
+}
+
+TEST_F(CliTest, InputsThatAreNotThereExitWith2) {
+  for (const char* arguments :
+       {"generate --model /nowhere --prompt x", "eval --model /nowhere --data /nowhere", "info /nowhere",
+        "report /nowhere", "export --model /nowhere --out x", "import --from /nowhere --out x",
+        "tokenizer info /nowhere", "tokenizer bench /nowhere --tokenizer bytes",
+        "tokenizer train --data /nowhere --vocab-size 300 --out x",
+        "tokenizer encode --file /nowhere --tokenizer bytes"}) {
+    ExpectError(Run(arguments), 2, "/nowhere");
+  }
+  ExpectError(Run("reproduce novels --quick --data /nowhere --out '" + (folder_ / "out").string() + "'"), 2,
+              "/nowhere");
 }
 
 TEST_F(CliTest, ImportAndExportMistakesExitWith2) {
@@ -267,7 +323,6 @@ TEST_F(CliTest, TokenizerMistakesExitWith2) {
   ExpectError(Run("tokenizer train --data /no/such/text --vocab-size 300 --out " + out), 2, "/no/such/text");
   ExpectError(Run(train + " --vocab-size 300 --out /dev/null/x"), 1, "/dev/null/x");
   ExpectError(Run("tokenizer bench " + text + " --tokenizer bytes --seconds 0"), 2, "--seconds");
-  ExpectError(Run("tokenizer bench " + text + " --tokenizer bytes --json /no/such/file"), 1, "no folder");
 }
 
 }  // namespace

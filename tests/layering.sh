@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Dependencies point one way: core < kernels, tokenizer < runtime < server, and core < tokenizer < data, pretrained, and
-# all of core, kernels, tokenizer, data < train; experiments stand above all of them. Torch is included by train and apps
+# Dependencies point one way: core < kernels < methods < runtime < server, and core < tokenizer < data, pretrained, runtime,
+# and all of core, kernels, methods, tokenizer, data < train; experiments stand above all of them. Torch is included by train and apps
 # alone, and linked by their targets alone. The library (include, src) neither prints nor exits; src/core/check.cc alone
 # does, on bugs, and src/core/process.cc, in the process it forks.
 #
@@ -14,7 +14,8 @@ complain() {
   failures=$((failures + 1))
 }
 
-# What the files of each folder may include of the project, besides tensorcache/*.h.
+# What the files of each folder may include of the project, besides tensorcache/*.h; tensorcache/kernels/*.h belong to
+# kernels.
 allowed_from() {
   case $1 in
     include/*) echo "" ;;
@@ -22,14 +23,15 @@ allowed_from() {
     src/kernels/*) echo "core kernels" ;;
     src/tokenizer/*) echo "core tokenizer" ;;
     src/data/*) echo "core tokenizer data" ;;
-    src/pretrained/*) echo "core tokenizer pretrained" ;;
-    src/runtime/*) echo "core kernels tokenizer runtime" ;;
-    src/server/*) echo "core kernels tokenizer runtime server" ;;
-    src/train/*) echo "core kernels tokenizer data train" ;;
-    src/experiments/*) echo "core kernels tokenizer data runtime train experiments" ;;
+    src/methods/*) echo "core kernels methods" ;;
+    src/pretrained/*) echo "core tokenizer methods pretrained" ;;
+    src/runtime/*) echo "core kernels tokenizer methods runtime" ;;
+    src/server/*) echo "core kernels tokenizer methods runtime server" ;;
+    src/train/*) echo "core kernels tokenizer data methods train" ;;
+    src/experiments/*) echo "core kernels tokenizer data methods runtime train experiments" ;;
     src/testing/*) echo "core kernels testing" ;;
     bench/*) echo "core kernels bench" ;;
-    *) echo "core kernels tokenizer data pretrained runtime server train experiments testing bench apps" ;; # apps, tests
+    *) echo "core kernels tokenizer data methods pretrained runtime server train experiments testing bench apps" ;; # apps, tests
   esac
 }
 
@@ -47,7 +49,11 @@ check_include() { # FILE HEADER
       complain "$file includes $header; write the path from src/"
       return
       ;;
-    core/* | kernels/* | tokenizer/* | data/* | pretrained/* | runtime/* | server/* | train/* | experiments/* | testing/* | bench/* | apps/*) ;;
+    tensorcache/kernels/*)
+      [[ $file != include/tensorcache/kernels/* ]] || return 0
+      layer=kernels
+      ;;
+    core/* | kernels/* | methods/* | tokenizer/* | data/* | pretrained/* | runtime/* | server/* | train/* | experiments/* | testing/* | bench/* | apps/*) ;;
     *) return ;;
   esac
   allowed=" $(allowed_from "$file") "

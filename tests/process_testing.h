@@ -11,6 +11,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -42,9 +43,12 @@ bool WaitUntil(F happened) {
   return false;
 }
 
+// What the program inherits.
 struct Limits {
   std::vector<std::string> environment;  // "RANK=0"
   rlim_t file_bytes = RLIM_INFINITY;     // what a full disk looks like to the program
+  rlim_t address_bytes = RLIM_INFINITY;
+  std::optional<int> out, err;  // standard output and error, -1: closed; otherwise files
 };
 
 // A running program; killed when the test is done with it. What it prints goes to files called `name`, in `folder`.
@@ -65,11 +69,9 @@ class Process {
     if (std::freopen(out_.c_str(), "w", stdout) == nullptr || std::freopen(err_.c_str(), "w", stderr) == nullptr) {
       _exit(127);
     }
-    if (limits.file_bytes != RLIM_INFINITY) {
-      const rlimit limit = {limits.file_bytes, limits.file_bytes};
-      setrlimit(RLIMIT_FSIZE, &limit);
-      signal(SIGXFSZ, SIG_IGN);
-    }
+    Replace(STDOUT_FILENO, limits.out);
+    Replace(STDERR_FILENO, limits.err);
+    Limit(RLIMIT_FSIZE, limits.file_bytes);
     setenv("LC_ALL", "C", 1);
     setenv("XDG_CACHE_HOME", (folder / "cache").c_str(), 1);
     for (const std::string& variable : limits.environment) putenv(strdup(variable.c_str()));
@@ -77,6 +79,7 @@ class Process {
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
     argv.push_back(nullptr);
+    Limit(RLIMIT_AS, limits.address_bytes);
     execv(argv[0], argv.data());
     _exit(127);
   }
@@ -92,7 +95,10 @@ class Process {
     if (pipe_[1] >= 0) close(pipe_[1]);
     pipe_[1] = -1;
   }
+  pid_t pid() const { return pid_; }
   void Signal(int number) const { kill(pid_, number); }
+  // "NAME=value", and a zero byte after each.
+  std::string Environment() const { return ReadAll(fs::path("/proc") / std::to_string(pid_) / "environ"); }
   // Exit status; 128 + the signal that ended it.
   int Wait() {
     int status = 0;
@@ -109,6 +115,15 @@ class Process {
   std::string Err() const { return ReadAll(err_); }
 
  private:
+  static void Replace(int stream, const std::optional<int>& other) {
+    if (other == -1) close(stream);
+    if (other >= 0) dup2(*other, stream);
+  }
+  static void Limit(decltype(RLIMIT_AS) which, rlim_t bytes) {
+    const rlimit limit = {bytes, bytes};
+    if (bytes != RLIM_INFINITY) setrlimit(which, &limit);
+  }
+
   fs::path out_, err_;
   int pipe_[2] = {-1, -1};
   pid_t pid_ = 0;

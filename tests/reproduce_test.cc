@@ -70,7 +70,7 @@ TEST_F(ReproduceTest, ExtensionsHaveTheirDefaultBesideThem) {
 
 TEST_F(ReproduceTest, AStoppedReproductionGoesOn) {
   // With unit keys: of so few sequences a step, delta writes may diverge without.
-  Args args = Small("rules", {"--set", "cache.tensor_cache.normalize_keys=true"});
+  Args args = Small("rules", {"--set", "cache.tensor_cache.address.normalize_keys=true"});
   args[6] = "train.steps=120";  // long enough to be stopped in the middle
   {
     Process process(args, temp_.path());
@@ -158,7 +158,7 @@ TEST_F(ReproduceTest, WhatTellsRunsApartIsNotChanged) {
                 "--set cache: the runs of this experiment differ in cache.method");
   ExpectMistake(Small("recall", {"--set", "cache.method=window"}),
                 "the runs of this experiment differ in cache.method");
-  ExpectMistake(Small("rules", {"--set", "cache.tensor_cache.rule=delta"}), "differ in cache.tensor_cache.rule");
+  ExpectMistake(Small("rules", {"--set", "cache.tensor_cache.rule=delta"}), "differ in cache.tensor_cache.write.rule");
   ExpectMistake(Small("rules", {"--seeds", "1,2,1"}), "--seeds has 1 twice");
 }
 

@@ -49,7 +49,7 @@ std::string Expected(const std::string& folder, const std::string& prompt, int64
   for (const int32_t token : ExpectedTokens(folder, prompt, count, options)) {
     EXPECT_TRUE(decoder.Push(token, &text).ok());
   }
-  decoder.Finish(&text);
+  EXPECT_TRUE(decoder.Finish(&text).ok());
   return text;
 }
 
@@ -272,6 +272,9 @@ TEST_F(RunTest, MistakesAreOneLineAndStatus2) {
   ExpectMistake(With(generate, {"--stop", ""}), "stop string");
   ExpectMistake(With(generate, {"--method", "windw"}), "did you mean 'window'?");
   ExpectMistake(With(generate, {"--method", "window,full"}), "one name each");
+  ExpectMistake(With(generate, {"--method", ""}), "--method has no ''");
+  ExpectMistake({"generate", "--model", model, "--tokens", "1,,2"}, "'' is not a token number");
+  ExpectMistake({"generate", "--model", model, "--tokens", "1 2,"}, "'' is not a token number");
   ExpectMistake(With(generate, {"--method", "infini"}), "lacks learned weights that method infini needs");
   ExpectMistake(With(generate, {"--method", "full", "--window", "4"}), "--window means nothing to method full");
   ExpectMistake(With(generate, {"--sinks", "4"}), "--sinks is for method streaming_llm");
@@ -280,7 +283,7 @@ TEST_F(RunTest, MistakesAreOneLineAndStatus2) {
   ExpectMistake(With(generate, {"--ring", "fp16"}), "--ring has no 'fp16'");
   ExpectMistake(With(generate, {"--threads", "-1"}), "threads is -1");
   ExpectMistake(With(generate, {"--tokenizer", temp_.Path("nothing")}), "there is no tokenizer");
-  ExpectMistake(With(generate, {"--session", temp_.Path("no/such/file")}), "no folder", 1);
+  ExpectMistake(With(generate, {"--session", temp_.Path("no/such/file")}), "no folder");
 
   const Args eval = {"eval", "--model", model, "--data", text};
   ExpectMistake(With(eval, {"--context", "13"}), "needs a text of 14 tokens or more; this one has 13");
@@ -346,7 +349,7 @@ TEST_F(RunTest, EvalAgreesWithScoresOfTheLibrary) {
     EXPECT_NEAR(row["difference"].get<double>(), difference, 1e-12);
     EXPECT_NEAR(row["perplexity"].get<double>(), std::exp(mean), 1e-9);
     EXPECT_NEAR(row["bits_per_byte"].get<double>(), mean / std::numbers::ln2, 1e-12) << "a token is a byte";
-    EXPECT_EQ(row["state_bytes"], session.memory().total());
+    EXPECT_EQ(row["state_bytes"], session.state_bytes().total());
     char cell[32];
     std::snprintf(cell, sizeof(cell), "%.4f +- %.4f", row["nll"].get<double>(), row["nll_std"].get<double>());
     EXPECT_NE(outcome.out.find(cell), std::string::npos) << cell << "\n" << outcome.out;
@@ -396,8 +399,8 @@ TEST_F(RunTest, InfoTellsSizesAndWhatWasLearned) {
   const Outcome outcome = Run({"info", model, "--json", json_file});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(outcome.err, "");
-  for (const char* part : {"cache        tensor_cache, window 8\n", "tensor_cache.rule = \"delta\"\n",
-                           "tensor_cache.normalize_keys = true\n", "tokenizer    bytes, 256 tokens\n"}) {
+  for (const char* part : {"cache        tensor_cache, window 8\n", "tensor_cache.write.rule = \"delta\"\n",
+                           "tensor_cache.address.normalize_keys = true\n", "tokenizer    bytes, 256 tokens\n"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << outcome.out;
   }
   EXPECT_EQ(outcome.out.find("lambda_init"), std::string::npos) << "a default";
@@ -420,7 +423,7 @@ TEST_F(RunTest, InfoTellsSizesAndWhatWasLearned) {
     if (row["method"] != "tensor_cache" && row["method"] != "window") continue;
     if (row["method"] == "window") options.cache->method = CacheMethod::kWindow;
     const auto session = Session::Create(Model::Load(model, options).value());
-    EXPECT_EQ(row["bytes"][0], session->memory().total());
+    EXPECT_EQ(row["bytes"][0], session->state_bytes().total());
     EXPECT_EQ(row["bytes"][4], row["bytes"][0]);
   }
 }

@@ -74,7 +74,7 @@ inline ModelConfig TinyConfig(int64_t vocab_size = 256) {
           .max_position_embeddings = 64,
           .cache = {.method = CacheMethod::kTensorCache,
                     .window = 8,
-                    .tensor_cache = {.rule = WriteRule::kDelta, .normalize_keys = true}}};
+                    .tensor_cache = {.write = {.rule = WriteRule::kDelta}, .address = {.normalize_keys = true}}}};
 }
 
 struct Outcome {
@@ -101,8 +101,8 @@ class RunTest : public ::testing::Test {
   }
   std::string ByteModel() { return MakeModel("bytes", TinyConfig(), MakeByteTokenizer().get()); }
 
-  Outcome Run(const Args& args, const std::string& input = "") const {
-    Process process(args, temp_.path());
+  Outcome Run(const Args& args, const std::string& input = "", const Limits& limits = {}) const {
+    Process process(args, temp_.path(), "program", limits);
     process.Type(input);
     process.CloseInput();
     const int status = process.Wait();

@@ -1,5 +1,7 @@
 // tensorcache train, end to end: runs, stops, kills, resumes, bad input, several processes.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -159,6 +161,42 @@ TEST_F(Train, KillAtAnyMomentLosesAtMostTheStepsSinceTheLastSave) {
   }
 }
 
+TEST_F(Train, OneRunAtATimeWritesToAFolder) {
+  const fs::path run = Path("run");
+  Process first = Start(Small(run, 100000), "first");
+  ASSERT_TRUE(WaitForStep(run, 4, first)) << Output(first);
+  const Args resume = {"--resume", "--out", run.string(), "--set", "train.steps=20"};
+  for (const Args& args : {Small(run, 20), resume}) {
+    const Outcome second = Run(args);
+    EXPECT_EQ(second.status, 2) << second.output;
+    ExpectOneLine(second.output);
+    EXPECT_NE(second.output.find("another program writes to this folder"), second.output.npos) << second.output;
+  }
+  EXPECT_TRUE(first.Running()) << Output(first);
+  first.Signal(SIGKILL);
+  const Outcome resumed = Run(resume);  // at once
+  EXPECT_EQ(resumed.status, 0) << resumed.output;
+  EXPECT_FALSE(Metrics(run).empty());
+  EXPECT_FALSE(fs::exists(run / ".lock"));
+}
+
+TEST_F(Train, WhatAKilledRunLeftIsRemoved) {
+  const fs::path run = Path("run");
+  fs::create_directories(run / "best");
+  const std::vector<fs::path> halves = {run / "model.safetensors.tmp-12-0", run / "best/model.safetensors.tmp-12-1"};
+  const auto leave = [&] {
+    for (const fs::path& half : halves) std::ofstream(half) << "half of it";
+  };
+  leave();
+  std::ofstream(run / "best/config.json") << "of another model";
+  ASSERT_EQ(Run(With(Small(run, 3), {"--set", "train.eval_every=0"})).status, 0);
+  for (const fs::path& half : halves) EXPECT_FALSE(fs::exists(half));
+  EXPECT_TRUE(Json::parse(ReadAll(run / "best/config.json")).is_object());
+  leave();
+  ASSERT_EQ(Run({"--resume", "--out", run.string(), "--set", "train.steps=4"}).status, 0);
+  for (const fs::path& half : halves) EXPECT_FALSE(fs::exists(half));
+}
+
 TEST_F(Train, EveryMethodTrainsAndResumes) {
   const std::vector<Args> variants = {{"--set", "cache.method=full"},
                                       {"--set", "cache.method=window", "--set", "train.dropout=0.2"},
@@ -247,6 +285,9 @@ TEST_F(Train, RefusesWhatCannotWork) {
        "wedge"},
       {With(Small(Path("x")), {"--set", "train.carry_state=true"}), "carr"},
       {With(Small(Path("x")), {"--device", "cuda"}), "CUDA"},
+      {With(Small(Path("x")), {"--threads", "-1"}), "--threads is -1"},
+      {With(Small(Path("x")), {"--threads", "1000000"}), "--threads is 1000000"},
+      {With(Small(Path("x")), {"--threads", ""}), "--threads is ''"},
       {With(Small(Path("x")), {"--device", "tpu"}), "train.device"},
       {With(Small(Path("x")), {"--set", "data.kind=text", "--set", "data.text.path=/nonexistent"}), "/nonexistent"},
       {With(Small("/proc/nowhere"), {}), "/proc/nowhere"},
@@ -260,6 +301,46 @@ TEST_F(Train, RefusesWhatCannotWork) {
   EXPECT_EQ(ReadAll(Path("run") / "train_state.safetensors"), state) << "a refused run must change nothing";
 }
 
+TEST_F(Train, ArgumentsArriveAsTheyWereGiven) {
+  const fs::path out = Path(" a  run 'of' \"mine\" ");
+  const Outcome outcome = Run(Small(out, 3));
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_TRUE(fs::exists(out / "model.safetensors"));
+  const Outcome empty = Run({"--config", "", "--out", Path("x").string()});
+  EXPECT_EQ(empty.status, 2);
+  EXPECT_NE(empty.output.find("--config is missing"), empty.output.npos) << empty.output;
+  EXPECT_NE(Run({"", "--out", Path("x").string()}).output.find("takes no argument ''"), std::string::npos);
+}
+
+// Output that nobody takes is dropped: neither the end of the run, nor in a file that was opened next.
+TEST_F(Train, GoesOnWithoutItsStandardStreams) {
+  const Outcome whole = Run(Small(Path("whole")));
+  ASSERT_EQ(whole.status, 0) << whole.output;
+  int broken[2] = {-1, -1};
+  ASSERT_EQ(pipe2(broken, O_CLOEXEC), 0);
+  close(broken[0]);
+  const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  for (const int stream : {-1, broken[1], full}) {
+    const fs::path run = Path("run" + std::to_string(stream));
+    EXPECT_EQ(Run(Small(run), {.out = stream, .err = stream}).status, 0) << stream;
+    EXPECT_EQ(Metrics(run), Metrics(Path("whole"))) << stream;
+    EXPECT_EQ(ReadAll(run / "model.safetensors"), ReadAll(Path("whole") / "model.safetensors")) << stream;
+  }
+  close(broken[1]);
+  close(full);
+}
+
+TEST_F(Train, ThreadsThatWaitSpinBrieflyUnlessToldOtherwise) {
+  const auto environment = [&](const std::string& name, const Args& variables) {
+    Process process = Start(Small(Path(name), 100000), name, {.environment = variables});
+    EXPECT_TRUE(WaitForStep(Path(name), 1, process)) << Output(process);
+    return process.Environment();
+  };
+  EXPECT_NE(environment("usual", {}).find("GOMP_SPINCOUNT="), std::string::npos);
+  EXPECT_EQ(environment("active", {"OMP_WAIT_POLICY=active"}).find("GOMP_SPINCOUNT="), std::string::npos);
+  EXPECT_NE(environment("own", {"GOMP_SPINCOUNT=7"}).find("GOMP_SPINCOUNT=7"), std::string::npos);
+}
+
 TEST_F(Train, AFullDiskKeepsTheLastCheckpoint) {
   ASSERT_EQ(Run(Small(Path("run"), 3)).status, 0);
   const std::string before = ReadAll(Path("run") / "train_state.safetensors");
@@ -270,6 +351,20 @@ TEST_F(Train, AFullDiskKeepsTheLastCheckpoint) {
   EXPECT_NE(outcome.output.find("train_state.safetensors"), outcome.output.npos) << outcome.output;
   EXPECT_EQ(ReadAll(Path("run") / "train_state.safetensors"), before);
   EXPECT_EQ(Run({"--resume", "--out", Path("run").string(), "--set", "train.steps=6"}).status, 0);
+}
+
+TEST_F(Train, AFullDiskCutsNoLineOfTheMetrics) {
+  const fs::path run = Path("run");
+  ASSERT_EQ(Run(Small(run, 3)).status, 0);
+  const rlim_t room = std::max(fs::file_size(run / "train.json"), fs::file_size(run / "metrics.jsonl")) + 2000;
+  const Outcome outcome = Run({"--resume", "--out", run.string(), "--set", "train.steps=100", "--set",
+                               "train.save_every=0", "--set", "train.eval_every=0"},
+                              {.file_bytes = room});
+  EXPECT_EQ(outcome.status, 1) << outcome.output;
+  ExpectOneLine(outcome.output);
+  EXPECT_NE(outcome.output.find("metrics.jsonl"), outcome.output.npos) << outcome.output;
+  EXPECT_TRUE(ReadAll(run / "metrics.jsonl").ends_with("}\n"));
+  EXPECT_GT(Metrics(run).size(), 4u);
 }
 
 TEST_F(Train, ALossThatIsNoNumberEndsTheRunAndKeepsTheCheckpoint) {

@@ -1,19 +1,11 @@
 // Any text as JSON and as a config, then any text as an override of it. What is accepted must survive ToJson and back.
 #include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
 
 #include "core/config.h"
+#include "tests/fuzz/driver.h"
 
+namespace tensorcache::fuzz {
 namespace {
-
-using tensorcache::ApplyOverride;
-using tensorcache::Json;
-using tensorcache::ParseConfig;
-using tensorcache::ParseJson;
-using tensorcache::Status;
-using tensorcache::ToJson;
 
 enum class Rule { kOuter, kDelta };
 constexpr auto EnumNames(Rule) {
@@ -62,41 +54,49 @@ struct Config {
   }
 };
 
-void Require(bool condition) {
-  if (!condition) std::abort();
-}
-
-void RequireOneLine(const Status& status) {
-  Require(!status.message().empty() && status.message().find('\n') == std::string::npos);
-}
-
-void RequireReadsBack(const Config& config) {
+void CheckReadsBack(const Config& config) {
   const std::string text = ToJson(config).dump();
   const auto json = ParseJson(text, "fuzz");
-  Require(json.ok());
+  TC_CHECK(json.ok());
   Config again;
-  Require(ParseConfig(*json, &again).ok());
-  Require(ToJson(again).dump() == text);
+  TC_CHECK(ParseConfig(*json, &again).ok());
+  TC_CHECK(ToJson(again).dump() == text);
 }
 
 }  // namespace
 
 // The input is a JSON text, then, after a zero byte, an override.
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view input(reinterpret_cast<const char*>(data), size);
-  const size_t end = std::min(input.find('\0'), size);
+void Run(std::string_view input) {
+  const auto parts = Split(input, 2);
   Config config;
-  if (const auto json = ParseJson(input.substr(0, end), "fuzz"); json.ok()) {
-    Require(ParseJson(json->dump(), "fuzz").ok());
+  if (const auto json = ParseJson(parts[0], "fuzz"); json.ok()) {
+    TC_CHECK(ParseJson(json->dump(), "fuzz").ok());
     const Status status = ParseConfig(*json, &config);
-    if (!status.ok()) RequireOneLine(status);
+    if (!status.ok()) CheckMessage(status);
   } else {
-    RequireOneLine(json.status());
+    CheckMessage(json.status());
   }
-  if (end < size) {
-    const Status status = ApplyOverride(input.substr(end + 1), &config);
-    if (!status.ok()) RequireOneLine(status);
+  if (parts[0].size() < input.size()) {
+    const Status status = ApplyOverride(parts[1], &config);
+    if (!status.ok()) CheckMessage(status);
   }
-  RequireReadsBack(config);
-  return 0;
+  CheckReadsBack(config);
 }
+
+std::vector<std::string> Seeds() {
+  return {Join({R"({"layers":12,"seed":18446744073709551615,"small":255,"base":1e6,"tied":false,"name":"x\u20ac",)"
+                R"("cache":{"window":7,"rule":"delta","decay":0.5},"sizes":[1,-2],"stages":[{"window":1},{}],)"
+                R"("note":null,"second":{"rule":"outer"}})",
+                "cache.window=128"}),
+          Join({R"([[{"a":[{}]}],-1.5e-7,"\ud83d\ude00"])", R"(note="q")"}),
+          Join({R"({"cache":{"windw":1}})", "second.rule=delta"})};
+}
+
+std::vector<std::string> Words() {
+  return {R"("layers":)",  R"("seed":)",    R"("cache":{)", R"("window":)",        R"("rule":)",
+          R"("outer")",    R"("stages":[)", R"("second":)", R"("note":null)",      R"("sizes":[)",
+          "cache.window=", "second.decay=", "note=",        "9223372036854775808", "-1",
+          "1e308",         "true",          "null",         R"(\u0000)",           std::string(1, '\0')};
+}
+
+}  // namespace tensorcache::fuzz

@@ -101,6 +101,12 @@ class TokenizerTest:
         self.check_encode(HARD, special=False)
         self.check_encode(HARD, special=True)
 
+    def test_encodes_every_code_point(self):
+        """In places where its class shows: letter, number, space or none of them. The rest is empty or private."""
+        codes = [code for code in [*range(0x34000), *range(0xE0000, 0xE0200)] if not 0xD800 <= code < 0xE000]
+        blocks = [map(chr, codes[i : i + 64]) for i in range(0, len(codes), 64)]
+        self.check_encode(["".join(f"漢{c}漢 {c} a{c}1\n" for c in block) for block in blocks], special=False)
+
     def test_encodes_random_mixtures(self):
         self.check_encode(random_texts(1, 3000), special=False)
 

@@ -1,6 +1,6 @@
 // With nothing but the installed package: a memory kernel, a cache without a model, and a session.
 #include <tensorcache/cache.h>
-#include <tensorcache/kernels/memory_scan/memory_scan.h>
+#include <tensorcache/kernels/memory_scan.h>
 #include <tensorcache/sampling.h>
 #include <tensorcache/session.h>
 #include <tensorcache/status.h>
@@ -36,16 +36,17 @@ bool KernelWorks() {
   std::vector<float> memory(kDim * kDim, 0.0f);
   float read[kDim];
   for (int i = 0; i < 2; ++i) {
-    MemoryStep({.Dk = kDim,
-                .Dv = kDim,
-                .evicted = {.k = {.data = kKeys[i]},
-                            .v = {.data = kValues[i]},
-                            .log_decay = {.data = &log_decay},
-                            .write_strength = {.data = &write_strength}},
-                .q = {.data = kKeys[0]},
-                .state = {.data = memory.data(), .token = kDim},
-                .reads = {.data = read}},
-               0, 1);
+    const Status status = MemoryStep({.Dk = kDim,
+                                      .Dv = kDim,
+                                      .evicted = {.k = {.data = kKeys[i]},
+                                                  .v = {.data = kValues[i]},
+                                                  .log_decay = {.data = &log_decay},
+                                                  .write_strength = {.data = &write_strength}},
+                                      .q = {.data = kKeys[0]},
+                                      .state = {.data = memory.data(), .token = kDim},
+                                      .reads = {.data = read}},
+                                     0, 1);
+    if (!status.ok()) return false;
   }
   return !ValidateMemoryScan({.T = 1, .Dk = -1, .Dv = 4}).ok() && IsExpected("kernel", read);
 }
@@ -57,7 +58,7 @@ bool CacheWorks() {
   config.rope.enabled = false;
   constexpr float kLambdaLogit = 0, kEtaLogit = 100;  // sigmoid: 0.5 and 1
   Result<TwoLevelCache> cache =
-      TwoLevelCache::Create(config, {{.lambda_logit = {kLambdaLogit}, .eta_logit = {kEtaLogit}}});
+      TwoLevelCache::Create(config, {{{"lambda_logit", {kLambdaLogit}}, {"eta_logit", {kEtaLogit}}}});
   if (!cache.ok()) return false;
   CacheWorkspace workspace;
   float local[kDim], reads[kDim];
@@ -80,13 +81,13 @@ bool SessionWorks() {
   Result<Sampler> sampler = Sampler::Create({.temperature = 0.8, .top_k = 5, .seed = 1});
   const std::vector<int32_t> prompt = {1, 2, 3, 4, 5, 6, 7};
   if (!session.ok() || !sampler.ok() || !session->Prefill(prompt).ok()) return false;
-  const int64_t bytes = session->memory().total();
+  const int64_t bytes = session->state_bytes().total();
   for (int i = 0; i < 20; ++i) {
     const Result<int32_t> token =
         sampler->Sample(session->logits(), session->recent(), static_cast<uint64_t>(session->position()));
     if (!token.ok() || !session->Decode(*token).ok()) return false;
   }
-  return session->position() == 27 && session->memory().total() == bytes;
+  return session->position() == 27 && session->state_bytes().total() == bytes;
 }
 
 }  // namespace

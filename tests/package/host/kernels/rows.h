@@ -1,0 +1,2 @@
+// Of the consumer.
+inline constexpr bool kHostRows = true;
