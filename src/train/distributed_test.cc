@@ -442,7 +442,10 @@ TEST(WorldFromEnvironmentTest, Errors) {
 }  // namespace tensorcache::train
 
 int main(int argc, char** argv) {
-  if (argc == 8 && std::strcmp(argv[1], "--worker") == 0) return tensorcache::train::WorkerMain(argv + 2);
+  // Whatever else follows --worker: one that ran the tests would start workers, which would run the tests.
+  if (argc > 1 && std::strcmp(argv[1], "--worker") == 0) {
+    return argc == 7 ? tensorcache::train::WorkerMain(argv + 2) : 2;
+  }
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }
