@@ -8,6 +8,8 @@
 
 #include "experiments/report/markup.h"
 #include "experiments/report/report_testing.h"
+#include "experiments/report/style.h"
+#include "methods/toy_method_testing.h"
 
 namespace tensorcache::experiments::report {
 namespace {
@@ -169,6 +171,24 @@ TEST(SeriesLookTest, MethodsKeepTheirColours) {
   EXPECT_FALSE(looks[5].labelled);
   EXPECT_EQ(looks[6].css, "m-infini");  // stands for itself
   EXPECT_TRUE(looks[6].labelled);
+}
+
+TEST(SeriesLookTest, AMethodWithoutAColourLooksLikeACurveWithoutAMethod) {
+  methods::AddToyMethod();
+  const auto looks = LooksOf({{.name = "a", .method = "running_mean"}, {.name = "b", .method = "window"}});
+  EXPECT_EQ(looks[0].css, "x-0");
+  EXPECT_EQ(looks[1].css, "m-window");
+  EXPECT_EQ(MethodClass("running_mean"), "");
+}
+
+// A rule without its variable would draw in no colour.
+TEST(SeriesLookTest, RulesAndColoursOfMethodsGoTogether) {
+  const std::string colours = ColourCss(":root"), rules = LookCss();
+  for (const auto& [method, name] : EnumNames(CacheMethod{})) {
+    const std::string variable = fmt::format("--m-{}", name);
+    EXPECT_EQ(Occurrences(colours, variable + ":"), Occurrences(rules, "var(" + variable + ")") * 2) << name;
+    EXPECT_EQ(MethodClass(name).empty(), Occurrences(colours, variable + ":") == 0) << name;
+  }
 }
 
 TEST(SeriesLookTest, ColoursDifferAsLongAsThereAreAny) {

@@ -10,13 +10,15 @@
 namespace tensorcache::experiments::report {
 namespace {
 
+// Of the methods that style.cc has a colour for, which are the first; a method that a program adds has no look of its own.
 constexpr std::array kMarkers = {Marker::kSquare, Marker::kTriangle, Marker::kDiamond, Marker::kTriangleDown,
                                  Marker::kCircle};
 
+std::string MethodName(size_t method) { return std::string(NameOf(static_cast<CacheMethod>(method))); }
+
 std::optional<size_t> MethodIndex(std::string_view method) {
-  const auto names = EnumNames(CacheMethod{});
-  for (size_t i = 0; i < names.size(); ++i) {
-    if (names[i].second == method) return i;
+  for (size_t i = 0; i < kMarkers.size(); ++i) {
+    if (MethodName(i) == method) return i;
   }
   return {};
 }
@@ -59,8 +61,8 @@ class Wardrobe {
 
  private:
   static SeriesLook OfMethod(size_t method) {
-    const auto [value, name] = EnumNames(CacheMethod{})[method];
-    return {.css = "m-" + std::string(name), .marker = kMarkers[method], .strong = value == CacheMethod::kTensorCache};
+    const bool strong = static_cast<CacheMethod>(method) == CacheMethod::kTensorCache;
+    return {.css = "m-" + MethodName(method), .marker = kMarkers[method], .strong = strong};
   }
   // First the colours that are no method's, then those of methods that this figure does not show.
   SeriesLook Other() {
@@ -102,9 +104,7 @@ std::string MethodClass(std::string_view method) {
 
 std::string LookCss() {
   std::string css;
-  for (const auto& [value, name] : EnumNames(CacheMethod{})) {
-    css += ".m-" + std::string(name) + "{--c:var(--m-" + std::string(name) + ")}";
-  }
+  for (size_t i = 0; i < kMarkers.size(); ++i) css += ".m-" + MethodName(i) + "{--c:var(--m-" + MethodName(i) + ")}";
   for (size_t i = 0; i < kOtherColours; ++i) {
     css += ".x-" + std::to_string(i) + "{--c:var(--x-" + std::to_string(i) + ")}";
   }

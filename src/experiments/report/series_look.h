@@ -24,7 +24,7 @@ struct SeriesLook {
 // One for each series. Published figures look like our curve of the same name or method.
 std::vector<SeriesLook> LooksOf(const std::vector<Series>& series);
 
-// The class of a method's colour, or "" if it is not the name of one.
+// The class of a method's colour, or "" if it has none.
 std::string MethodClass(std::string_view method);
 
 // Rules that set the colours by those classes; --m-... and --x-... are variables of the page (style.h).
