@@ -259,7 +259,9 @@ Status Demo::Ask() {
     for (const Question& question : questions) {
       TC_ASSIGN_OR_RETURN(Session session, Session::Create(models_[m]));
       TC_RETURN_IF_ERROR(session.Prefill(question.prompt));
-      const Guess guess = BestGuess(session.logits());
+      const std::span<const float> logits = session.logits();
+      if (logits.empty()) return IoError("not enough memory for the logits");
+      const Guess guess = BestGuess(logits);
       right += guess.token == question.value ? 1 : 0;
       if (!first.empty()) continue;
       const int64_t number = guess.token - task.FirstValue();

@@ -53,7 +53,11 @@ Status ReadUpTo(int64_t context, Rng& rng, Session& session) {
 
 Status DecodeRound(int tokens, Stream& stream) {
   const auto start = Clock::now();
-  for (int i = 0; i < tokens; ++i) TC_RETURN_IF_ERROR(stream.session.Decode(i));
+  for (int i = 0; i < tokens; ++i) {
+    TC_RETURN_IF_ERROR(stream.session.Decode(i));
+    // A token is not decoded before somebody can choose the next one.
+    if (stream.session.logits().empty()) return IoError("not enough memory for the logits");
+  }
   stream.seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count() / tokens);
   return OkStatus();
 }
