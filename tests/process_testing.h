@@ -43,12 +43,13 @@ bool WaitUntil(F happened) {
   return false;
 }
 
-// What the program inherits.
+// What the program inherits, and which of the two executables it is.
 struct Limits {
   std::vector<std::string> environment;  // "RANK=0"
   rlim_t file_bytes = RLIM_INFINITY;     // what a full disk looks like to the program
   rlim_t address_bytes = RLIM_INFINITY;
   std::optional<int> out, err;  // standard output and error, -1: closed; otherwise files
+  std::string program = TENSORCACHE_PROGRAM_PATH;
 };
 
 // A running program; killed when the test is done with it. What it prints goes to files called `name`, in `folder`.
@@ -75,7 +76,7 @@ class Process {
     setenv("LC_ALL", "C", 1);
     setenv("XDG_CACHE_HOME", (folder / "cache").c_str(), 1);
     for (const std::string& variable : limits.environment) putenv(strdup(variable.c_str()));
-    args.insert(args.begin(), TENSORCACHE_PROGRAM_PATH);
+    args.insert(args.begin(), limits.program);
     std::vector<char*> argv;
     for (std::string& arg : args) argv.push_back(arg.data());
     argv.push_back(nullptr);

@@ -99,6 +99,14 @@ std::string TrainProgramPath() {
   return (self.parent_path() / "tensorcache-train").string();
 }
 
+bool LimitSpinning() {
+  constexpr char kSpins[] = "GOMP_SPINCOUNT";
+  if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv(kSpins) != nullptr) return false;
+  // They would spin for milliseconds, which on a busy machine keeps the other one from working. A tenth of a millisecond is
+  // as fast on a quiet one.
+  return setenv(kSpins, "5000", 1) == 0;
+}
+
 Status RunInTrainProgram(const CommandLine& line) {
   const std::string program = TrainProgramPath();
   std::vector<std::string> words = line.words;
@@ -106,9 +114,7 @@ Status RunInTrainProgram(const CommandLine& line) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  // Torch's threads spin for milliseconds where they wait for each other, which on a busy machine keeps the other one from
-  // working. A tenth of a millisecond is as fast on a quiet one. Said here, because libgomp reads it before main().
-  if (std::getenv("OMP_WAIT_POLICY") == nullptr) setenv("GOMP_SPINCOUNT", "5000", 0);
+  LimitSpinning();  // here already, which saves it from starting twice
   execv(program.c_str(), arguments.data());
   return Unsupported(
       fmt::format("{} cannot be started ({}); this command needs the train half: build with "

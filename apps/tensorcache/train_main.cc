@@ -1,4 +1,6 @@
 // `tensorcache-train`: the commands that need LibTorch. `tensorcache` starts it; there is no need to do so by hand.
+#include <unistd.h>
+
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/program.h"
 
@@ -23,5 +25,7 @@ constexpr Command kCommands[] = {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // libgomp has read the environment by now. Under its own name, so that a long run is known by it in lists of processes.
+  if (LimitSpinning()) execv(TrainProgramPath().c_str(), argv);
   return RunProgram(kCommands, "The commands of tensorcache that need LibTorch.", argc, argv);
 }
