@@ -13,9 +13,9 @@ namespace tensorcache::cli {
 namespace {
 
 using runtime::DecodeRow;
-using runtime::MemoryRow;
 using runtime::PrefillRow;
 using runtime::RunBenchOptions;
+using runtime::StateRow;
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr double kMega = 1e6;
@@ -165,14 +165,14 @@ OrderedJson PrefillJson(const PrefillRow& row) {
 
 constexpr char kMemoryLine[] = "{:<16} {:<6} {:>9} {:>14} {:>18} {:>14}\n";
 
-void PrintMemory(const MemoryRow& row) {
+void PrintMemory(const StateRow& row) {
   const auto megabytes = [](int64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / kMega); };
   Print(kMemoryLine, row.method, NameOf(row.ring), row.context, megabytes(row.state_bytes),
         row.measured ? megabytes(row.resident_bytes) : "does not fit here",
         row.file_bytes == 0 ? "" : megabytes(row.file_bytes));
 }
 
-OrderedJson MemoryJson(const MemoryRow& row) {
+OrderedJson MemoryJson(const StateRow& row) {
   OrderedJson json = {{"method", row.method},
                       {"ring", NameOf(row.ring)},
                       {"context", row.context},
@@ -226,7 +226,7 @@ Status RunBenchMemory(const CommandLine& line) {
   if (!setup.go) return OkStatus();
   OrderedJson json = Head("memory", setup);
   Print(kMemoryLine, "method", "ring", "context", "state", "resident", "file");
-  TC_RETURN_IF_ERROR(runtime::BenchMemory(setup.options, [&](const MemoryRow& row) {
+  TC_RETURN_IF_ERROR(runtime::BenchState(setup.options, [&](const StateRow& row) {
     PrintMemory(row);
     json["rows"].push_back(MemoryJson(row));
   }));

@@ -14,7 +14,7 @@
 
 #include "apps/tensorcache/build_info.h"
 #include "apps/tensorcache/output.h"
-#include "core/memory.h"
+#include "core/process_memory.h"
 #include "core/text.h"
 
 namespace tensorcache::cli {

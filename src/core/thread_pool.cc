@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/check.h"
-#include "core/memory.h"
+#include "core/process_memory.h"
 
 namespace tensorcache {
 namespace {

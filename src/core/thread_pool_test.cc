@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/memory.h"
+#include "core/process_memory.h"
 
 namespace tensorcache {
 namespace {

@@ -20,7 +20,7 @@ ModelConfig SmallShape() {
   return config;
 }
 
-Cell StateCell(const runtime::MemoryRow& row, bool quick) {
+Cell StateCell(const runtime::StateRow& row, bool quick) {
   Cell cell = Measured(static_cast<double>(row.state_bytes) / kGigabyte);
   if (quick || row.ring != RingType::kFp32) return cell;
   if (row.method == "full" && row.context == 4096) return Beside(cell, 0.25);
@@ -76,7 +76,7 @@ Result<ExperimentResult> MeasureScaling(const MeasureContext& context) {
                                    .threads = context.options.threads};
   std::string by_formula;  // contexts that Full KV does not fit for
   double done = 0;
-  TC_RETURN_IF_ERROR(runtime::BenchMemory(options, [&](const runtime::MemoryRow& row) {
+  TC_RETURN_IF_ERROR(runtime::BenchState(options, [&](const runtime::StateRow& row) {
     context.Tell(done++ / 30, fmt::format("{}, {} tokens", row.method, row.context));
     if (row.ring != RingType::kFp32) return;
     const size_t method = MethodIndex(row.method);

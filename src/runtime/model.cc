@@ -7,9 +7,9 @@
 
 #include "core/checksum.h"
 #include "core/config.h"
-#include "core/memory.h"
 #include "core/model_files.h"
 #include "core/no_throw.h"
+#include "core/process_memory.h"
 #include "runtime/model_impl.h"
 
 namespace tensorcache {

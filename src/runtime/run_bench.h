@@ -54,7 +54,7 @@ struct PrefillRow {
   double of_sgemm = 0;
 };
 
-struct MemoryRow {
+struct StateRow {
   std::string method;
   RingType ring = RingType::kFp32;
   int64_t context = 0;
@@ -69,6 +69,6 @@ using OnRow = std::function<void(const Row&)>;
 
 Status BenchDecode(const RunBenchOptions& options, const OnRow<DecodeRow>& on_row);
 Status BenchPrefill(const RunBenchOptions& options, const OnRow<PrefillRow>& on_row);
-Status BenchMemory(const RunBenchOptions& options, const OnRow<MemoryRow>& on_row);
+Status BenchState(const RunBenchOptions& options, const OnRow<StateRow>& on_row);
 
 }  // namespace tensorcache::runtime

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "core/memory.h"
+#include "core/process_memory.h"
 #include "core/rng.h"
 #include "tensorcache/session.h"
 #include "testing/temp_folder.h"

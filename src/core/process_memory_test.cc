@@ -1,4 +1,4 @@
-#include "core/memory.h"
+#include "core/process_memory.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -11,7 +11,7 @@
 namespace tensorcache {
 namespace {
 
-TEST(Memory, ResidentBytesGrowWithWhatIsTouched) {
+TEST(ProcessMemory, ResidentBytesGrowWithWhatIsTouched) {
   const int64_t before = ResidentBytes();
   if (before == 0) GTEST_SKIP() << "the kernel does not tell";
   constexpr int64_t kBytes = 64 << 20;
@@ -21,9 +21,9 @@ TEST(Memory, ResidentBytesGrowWithWhatIsTouched) {
   EXPECT_EQ(block[kBytes / 2], 1);
 }
 
-TEST(Memory, SomeIsAvailable) { EXPECT_GT(AvailableBytes(), 1 << 20); }
+TEST(ProcessMemory, SomeIsAvailable) { EXPECT_GT(AvailableBytes(), 1 << 20); }
 
-TEST(Memory, BlasFitsIntoWhatTheLimitLeaves) {
+TEST(ProcessMemory, BlasFitsIntoWhatTheLimitLeaves) {
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
   const auto limit = [&](rlim_t bytes) {

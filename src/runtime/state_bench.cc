@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "core/memory.h"
+#include "core/process_memory.h"
 #include "core/rng.h"
 #include "core/thread_pool.h"
 #include "runtime/run_bench.h"
@@ -42,7 +42,7 @@ Status Append(TwoLevelCache& cache, int64_t tokens, std::vector<float>& rows, Ca
 }
 
 Status MeasureMethod(const RunBenchOptions& options, const Method& method, RingType ring, CacheWorkspace& workspace,
-                     std::vector<float>& rows, const OnRow<MemoryRow>& on_row) {
+                     std::vector<float>& rows, const OnRow<StateRow>& on_row) {
   const ModelConfig& model = options.config;
   TwoLevelCacheConfig config{.layers = model.num_hidden_layers,
                              .query_heads = model.num_attention_heads,
@@ -59,7 +59,7 @@ Status MeasureMethod(const RunBenchOptions& options, const Method& method, RingT
   const int64_t before = ResidentBytes();
   TC_ASSIGN_OR_RETURN(TwoLevelCache cache, TwoLevelCache::Create(config));
   for (const int64_t context : kContexts) {
-    MemoryRow row{.method = method.name, .ring = ring, .context = context};
+    StateRow row{.method = method.name, .ring = ring, .context = context};
     // A growing array is copied when it grows: old and new are there at the same time, the new one up to twice the need.
     if (method.method == CacheMethod::kFull &&
         context * per_token * 3 / 2 > AvailableBytes() + cache.state_bytes().total()) {
@@ -83,7 +83,7 @@ Status MeasureMethod(const RunBenchOptions& options, const Method& method, RingT
 
 }  // namespace
 
-Status BenchMemory(const RunBenchOptions& options, const OnRow<MemoryRow>& on_row) {
+Status BenchState(const RunBenchOptions& options, const OnRow<StateRow>& on_row) {
   ThreadPool pool(options.threads);
   CacheWorkspace workspace(
       {.workers = pool.threads(), .run = [&](int64_t n, const auto& body) { pool.ParallelFor(n, 1, body); }});

@@ -1,4 +1,4 @@
-#include "core/memory.h"
+#include "core/process_memory.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
