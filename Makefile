@@ -45,7 +45,7 @@ test:
 
 test-asan:
 	@scripts/setup.sh --no-torch --tests
-	@scripts/configure.sh asan
+	@scripts/configure.sh asan -DTENSORCACHE_WERROR=$(WERROR)
 	cmake --build --preset asan
 	ctest --preset asan -j $(CMAKE_BUILD_PARALLEL_LEVEL)
 
@@ -57,7 +57,7 @@ test-oracle:
 
 test-races:
 	@scripts/setup.sh --no-torch --tests
-	@scripts/configure.sh tsan
+	@scripts/configure.sh tsan -DTENSORCACHE_WERROR=$(WERROR)
 	cmake --build --preset tsan --target core_thread_pool_test runtime_race_test
 	ctest --preset tsan -R '^(core_thread_pool_test|runtime_race_test)$$'
 

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "tensorcache/config.h"
+#include "tensorcache/executor.h"
 #include "tensorcache/status.h"
 
 namespace tensorcache {
@@ -84,17 +85,11 @@ struct StateBytes {
   int64_t total() const { return window + sinks + memory; }
 };
 
-// Lends threads: calls body(begin, end, worker) on disjoint ranges that cover [0, n) and returns when all are done. No two
-// bodies that run at the same time have the same worker, which is less than `workers`. Results do not depend on it.
-struct Executor {
-  int workers = 1;
-  std::function<void(int64_t n, const std::function<void(int64_t begin, int64_t end, int worker)>& body)> run;
-};
-
-// Scratch memory of Advance, which grows to what the largest block needs. By default everything runs on the calling thread.
+// Scratch memory of Advance, which grows to what the largest block needs.
 class CacheWorkspace {
  public:
-  explicit CacheWorkspace(Executor executor = {});
+  // Null: everything runs on the calling thread. An executor must outlive the workspace.
+  explicit CacheWorkspace(Executor* executor = nullptr);
   ~CacheWorkspace();
   CacheWorkspace(CacheWorkspace&&) noexcept;
   CacheWorkspace& operator=(CacheWorkspace&&) noexcept;
@@ -143,8 +138,7 @@ class TwoLevelCache {
 
   // To and from a checksummed file, always of the same size (but for method full). Layers must have seen the same tokens.
   // Loading refuses, with the reason, files that are damaged, of another version, or of a cache with another config, and leaves
-  // the cache as it was. Without `durable`
-  // saving does not wait for the disk: a crash of the machine may then cost the file.
+  // the cache as it was. Without `durable` saving does not wait for the disk: a crash of the machine may then cost the file.
   Status Save(const std::string& path, bool durable = true) const;
   Status Load(const std::string& path);
 

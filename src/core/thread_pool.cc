@@ -15,7 +15,7 @@
 namespace tensorcache {
 namespace {
 
-using Body = std::function<void(int64_t, int64_t, int)>;
+using Body = Executor::Body;
 
 // More ranges than threads, claimed one by one: a thread that is held up costs at most about a quarter of its share.
 constexpr int64_t kRangesPerThread = 4;
@@ -59,7 +59,7 @@ class Entered {
   const Inside outer_;
 };
 
-void Run(const Body& body, int64_t begin, int64_t end, Inside here) {
+void RunRange(const Body& body, int64_t begin, int64_t end, Inside here) {
   const Entered entered(here);
   body(begin, end, here.worker);
 }
@@ -121,7 +121,7 @@ struct ThreadPool::Impl {
       }
       const int64_t begin = Ticket::Next(current) * size;
       try {
-        Run(*body, begin, std::min(begin + size, n), {.pool = this, .worker = worker});
+        RunRange(*body, begin, std::min(begin + size, n), {.pool = this, .worker = worker});
       } catch (...) {
         if (!failed.exchange(true, std::memory_order_relaxed)) failure = std::current_exception();
       }
@@ -179,7 +179,7 @@ void ThreadPool::ParallelFor(int64_t n, int64_t grain, const Body& body) {
   const bool nested = inside.pool == &pool;
   if (nested || pool.threads == 1 || ranges == 1) {
     const Inside here = {.pool = &pool, .worker = nested ? inside.worker : 0};
-    for (int64_t begin = 0; begin < n; begin += size) Run(body, begin, std::min(begin + size, n), here);
+    for (int64_t begin = 0; begin < n; begin += size) RunRange(body, begin, std::min(begin + size, n), here);
     return;
   }
 

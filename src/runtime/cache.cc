@@ -120,7 +120,7 @@ class Items {
   }
 
   // The first error by number of the item, whatever the threads did.
-  Status Run(const Executor& executor, std::vector<Arena>& arenas) const {
+  Status Run(Executor* executor, std::vector<Arena>& arenas) const {
     std::mutex mutex;
     int64_t first_failed = first_.back();
     Status failure;
@@ -135,8 +135,8 @@ class Items {
         failure = std::move(status);
       }
     };
-    if (executor.run) {
-      executor.run(first_.back(), body);
+    if (executor != nullptr) {
+      executor->Run(first_.back(), body);
     } else {
       body(0, first_.back(), 0);
     }
@@ -164,19 +164,19 @@ class Items {
 // ----- CacheWorkspace ------------------------------------------------------------------------------------------------
 
 struct CacheWorkspace::Impl {
-  explicit Impl(Executor e) : executor(std::move(e)), arenas(static_cast<size_t>(std::max(executor.workers, 1))) {}
+  explicit Impl(Executor* e) : executor(e), arenas(static_cast<size_t>(e == nullptr ? 1 : std::max(e->workers(), 1))) {}
 
   StepTables& Tables(size_t step) {
     while (tables.size() <= step) tables.push_back(std::make_unique<StepTables>());
     return *tables[step];
   }
 
-  Executor executor;
+  Executor* executor;
   std::vector<Arena> arenas;                        // one a worker
   std::vector<std::unique_ptr<StepTables>> tables;  // one a step, where its rows stay
 };
 
-CacheWorkspace::CacheWorkspace(Executor executor) : impl_(std::make_unique<Impl>(std::move(executor))) {}
+CacheWorkspace::CacheWorkspace(Executor* executor) : impl_(std::make_unique<Impl>(executor)) {}
 CacheWorkspace::~CacheWorkspace() = default;
 CacheWorkspace::CacheWorkspace(CacheWorkspace&&) noexcept = default;
 CacheWorkspace& CacheWorkspace::operator=(CacheWorkspace&&) noexcept = default;

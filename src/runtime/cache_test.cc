@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <thread>
 
 #include "runtime/cache_testing.h"
 
@@ -208,6 +209,43 @@ TEST(TwoLevelCache, ForksAndClearsAreIndependent) {
     Feed(cache, s, 0, 20, &fresh);
     EXPECT_EQ(fresh.local, out.local);
   }
+}
+
+// A thread for each range, and the ranges in no order.
+class ManyThreads : public Executor {
+ public:
+  int workers() const override { return 3; }
+  void Run(int64_t n, const Body& body) override {
+    std::vector<std::thread> threads;
+    for (int worker = 0; worker < workers(); ++worker) {
+      threads.emplace_back([=, this, &body] {
+        for (int64_t i = worker; i < n; i += workers()) body(i, i + 1, worker);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ++runs;
+  }
+  int runs = 0;
+};
+
+TEST(TwoLevelCache, ThreadsAreLentAndChangeNothing) {
+  const Sequence s(30);
+  const TwoLevelCacheConfig config = Config(CacheMethod::kTensorCache);
+  const Outputs expected = RunLayer(config, s, {30});
+  TwoLevelCache cache = Make(config);
+  ManyThreads threads;
+  CacheWorkspace workspace(&threads);
+  Outputs out{.local = Rows(expected.local.size()), .reads = Rows(expected.reads.size())};
+  const CacheBlock block = {.tokens = 30,
+                            .q = s.q.data(),
+                            .k = s.k.data(),
+                            .v = s.v.data(),
+                            .local = out.local.data(),
+                            .reads = out.reads.data()};
+  ASSERT_TRUE(cache.Advance(0, block, workspace).ok());
+  EXPECT_EQ(out.local, expected.local);
+  EXPECT_EQ(out.reads, expected.reads);
+  EXPECT_EQ(threads.runs, 1);
 }
 
 TEST(TwoLevelCache, ManyAdvanceAtOnceAsEachAlone) {

@@ -34,12 +34,7 @@ void AddBias(const std::vector<float>& bias, int64_t n, int64_t begin, int64_t e
 
 }  // namespace
 
-Workspace::Workspace(ThreadPool& pool)
-    : cache_(
-          {.workers = pool.threads(),
-           .run = [&pool](int64_t n,
-                          const std::function<void(int64_t, int64_t, int)>& body) { pool.ParallelFor(n, 1, body); }}),
-      scratch_(static_cast<size_t>(pool.threads())) {}
+Workspace::Workspace(ThreadPool& pool) : cache_(&pool), scratch_(static_cast<size_t>(pool.threads())) {}
 
 float* Workspace::Get(Array array, int64_t n, int64_t width) {
   const int64_t bytes = n * width * static_cast<int64_t>(sizeof(float));

@@ -85,8 +85,7 @@ Status MeasureMethod(const RunBenchOptions& options, const Method& method, RingT
 
 Status BenchState(const RunBenchOptions& options, const OnRow<StateRow>& on_row) {
   ThreadPool pool(options.threads);
-  CacheWorkspace workspace(
-      {.workers = pool.threads(), .run = [&](int64_t n, const auto& body) { pool.ParallelFor(n, 1, body); }});
+  CacheWorkspace workspace(&pool);
   const ModelConfig& model = options.config;
   std::vector<float> rows(static_cast<size_t>(kBlock * model.num_attention_heads * model.HeadDim()));
   Rng rng(3);

@@ -51,6 +51,15 @@ bool KernelWorks() {
   return !ValidateMemoryScan({.T = 1, .Dk = -1, .Dv = 4}).ok() && IsExpected("kernel", read);
 }
 
+// Threads of the consumer's own: here one, which takes the ranges from the last to the first.
+class Backwards : public Executor {
+ public:
+  int workers() const override { return 1; }
+  void Run(int64_t n, const Body& body) override {
+    for (int64_t i = n; i-- > 0;) body(i, i + 1, 0);
+  }
+};
+
 // The same two pairs, evicted from a window of one token by a third, without rotary embedding.
 bool CacheWorks() {
   TwoLevelCacheConfig config{.layers = 1, .query_heads = 1, .kv_heads = 1, .head_dim = kDim};
@@ -60,7 +69,8 @@ bool CacheWorks() {
   Result<TwoLevelCache> cache =
       TwoLevelCache::Create(config, {{{"lambda_logit", {kLambdaLogit}}, {"eta_logit", {kEtaLogit}}}});
   if (!cache.ok()) return false;
-  CacheWorkspace workspace;
+  Backwards threads;
+  CacheWorkspace workspace(&threads);
   float local[kDim], reads[kDim];
   for (int i = 0; i < 3; ++i) {
     const Status status = cache->Advance(
