@@ -113,16 +113,6 @@ Result<std::vector<double>> NumbersOf(const LearnedTensor& tensor, const Learned
 
 // ----- defaults: a plain window --------------------------------------------------------------------------------------
 
-Status CheckPositive(std::string_view name, int64_t value, int64_t max) {
-  if (value >= 1 && value <= max) return OkStatus();
-  return InvalidArgument(fmt::format("{} is {}; it must be 1 to {}", name, value, max));
-}
-
-Status CheckInside(std::string_view name, double value, double low, double high) {
-  if (value > low && value < high) return OkStatus();
-  return InvalidArgument(fmt::format("{} is {}; it must lie between {} and {}", name, value, low, high));
-}
-
 Status Method::Validate(const CacheConfig& cache, int64_t /*layers*/) const {
   return CheckPositive("cache.window", cache.window, int64_t{1} << 40);
 }

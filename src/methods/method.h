@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/ranges.h"
 #include "tensorcache/cache.h"
 #include "tensorcache/config.h"
 #include "tensorcache/status.h"
@@ -151,8 +152,13 @@ Result<std::vector<double>> NumbersOf(const LearnedTensor& tensor, const Learned
 // The tensor of that name among those of the layer, which has it.
 LearnedTensor TensorOf(const Method& method, const LayerPlace& place, std::string_view name);
 
-// "{name} is {value}; it must ..." unless low < value < high, or 1 <= value <= max.
-Status CheckInside(std::string_view name, double value, double low, double high);
-Status CheckPositive(std::string_view name, int64_t value, int64_t max);
+// A size in a config, and what it is called there.
+struct NamedSize {
+  std::string_view name;
+  int64_t size;
+};
+// Refuse layers and heads that no cache has, with the reason.
+Status CheckHeads(const NamedSize& layers, const NamedSize& query_heads, const NamedSize& kv_heads);
+Status CheckHeadDim(int64_t head_dim);
 
 }  // namespace tensorcache::methods

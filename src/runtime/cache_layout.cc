@@ -14,22 +14,10 @@ namespace {
 constexpr int64_t kFirstFullCapacity = 256;
 constexpr double kMaxRingNumbers = 1LL << 42;
 
-Status CheckHeads(const TwoLevelCacheConfig& c) {
-  if (c.layers < 1 || c.layers > 4096)
-    return InvalidArgument(fmt::format("layers is {}; it must be 1 to 4096", c.layers));
-  if (c.kv_heads < 1 || c.kv_heads > 65536 || c.query_heads < 1 || c.query_heads > 65536 ||
-      c.query_heads % c.kv_heads != 0) {
-    return InvalidArgument(fmt::format("query_heads is {} and kv_heads {}; the first must be a multiple of the second",
-                                       c.query_heads, c.kv_heads));
-  }
-  if (c.head_dim < 2 || c.head_dim > kMaxRotaryDims || c.head_dim % 2 != 0) {
-    return InvalidArgument(fmt::format("head_dim is {}; it must be even, 2 to {}", c.head_dim, kMaxRotaryDims));
-  }
-  return OkStatus();
-}
-
 Status CheckSizes(const TwoLevelCacheConfig& c) {
-  TC_RETURN_IF_ERROR(CheckHeads(c));
+  TC_RETURN_IF_ERROR(
+      methods::CheckHeads({"layers", c.layers}, {"query_heads", c.query_heads}, {"kv_heads", c.kv_heads}));
+  TC_RETURN_IF_ERROR(methods::CheckHeadDim(c.head_dim));
   if (c.ring != RingType::kFp32 && c.ring != RingType::kBf16) return InvalidArgument("ring is neither fp32 nor bf16");
   if (c.rope.pairing != RopePairing::kHalfSplit && c.rope.pairing != RopePairing::kInterleaved) {
     return InvalidArgument("rope.pairing is neither half_split nor interleaved");
@@ -48,10 +36,8 @@ Status CheckSizes(const TwoLevelCacheConfig& c) {
 Result<RopeFrequencies> FrequenciesOf(const TwoLevelCacheConfig& config) {
   const RopeConfig& rope = config.rope;
   if (!rope.enabled) return RopeFrequencies();
-  if (!(rope.ntk_factor >= 1 && rope.ntk_factor <= 1e6)) {
-    return InvalidArgument(fmt::format("rope.ntk_factor is {}; it must be 1 to 1e6", rope.ntk_factor));
-  }
-  const double base = rope.ntk_factor == 1 ? rope.theta : NtkAwareBase(rope.theta, rope.ntk_factor, config.head_dim);
+  TC_RETURN_IF_ERROR(CheckRange("rope.ntk_factor", rope.ntk_factor, 1, 1e6));
+  const double base = NtkAwareBase(rope.theta, rope.ntk_factor, config.head_dim);
   return MakeRopeFrequencies(config.head_dim, base, rope.scaling);
 }
 

@@ -12,17 +12,13 @@
 #include <limits>
 #include <numeric>
 
+#include "core/ranges.h"
 #include "core/rng.h"
 
 namespace tensorcache {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-Status CheckRange(std::string_view name, double value, double low, double high) {
-  if (value >= low && value <= high) return OkStatus();
-  return InvalidArgument(fmt::format("{} is {}; it must be {} to {}", name, value, low, high));
-}
 
 // The bits of a float as an integer of the same order, with NaNs beyond the infinities. Compilers vectorise the minima
 // and maxima of integers, unlike those of floats.
@@ -245,11 +241,7 @@ Status ValidateSamplingOptions(const SamplingOptions& options) {
   TC_RETURN_IF_ERROR(CheckRange("top_p", options.top_p, 0, 1));
   TC_RETURN_IF_ERROR(CheckRange("min_p", options.min_p, 0, 1));
   TC_RETURN_IF_ERROR(CheckRange("repetition_penalty", options.repetition_penalty, 0.01, 100));
-  if (options.repetition_window < 0 || options.repetition_window > kMaxRepetitionWindow) {
-    return InvalidArgument(
-        fmt::format("repetition_window is {}; it must be 0 to {}", options.repetition_window, kMaxRepetitionWindow));
-  }
-  return OkStatus();
+  return CheckRange("repetition_window", options.repetition_window, 0, kMaxRepetitionWindow);
 }
 
 Sampler::Sampler(const SamplingOptions& options) : options_(options), candidates_(std::make_unique<Candidates>()) {}

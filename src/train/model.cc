@@ -47,9 +47,7 @@ Tensor Layer(const LayerParameters& p, Tensor x, int64_t layer, LayerState* stat
 Result<RopeFrequencies> FrequenciesOf(const ModelConfig& config) {
   const int64_t D = config.HeadDim();
   if (config.position_embedding == PositionKind::kLearned) return RopeFrequencies{.pairs = D / 2, .hi = {}, .lo = {}};
-  const double base =
-      config.rope_ntk_factor == 1 ? config.rope_theta : NtkAwareBase(config.rope_theta, config.rope_ntk_factor, D);
-  return MakeRopeFrequencies(D, base, config.rope_scaling);
+  return MakeRopeFrequencies(D, NtkAwareBase(config.rope_theta, config.rope_ntk_factor, D), config.rope_scaling);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/config.h"
+#include "core/ranges.h"
 #include "core/text.h"
 #include "methods/method.h"
 
@@ -12,11 +13,6 @@ namespace {
 Status CheckAtLeast(std::string_view name, int64_t value, int64_t least) {
   if (value >= least) return OkStatus();
   return InvalidArgument(fmt::format("train.{} is {}; it must be at least {}", name, value, least));
-}
-
-Status CheckRange(std::string_view name, double value, double low, double high) {
-  if (value >= low && value <= high) return OkStatus();
-  return InvalidArgument(fmt::format("train.{} is {}; it must be {} to {}", name, value, low, high));
 }
 
 Status ValidateCarry(const TrainConfig& config) {
@@ -48,11 +44,11 @@ Status ValidateAdaptation(const TrainConfig& config) {
   }
   if (train.parameters == TrainedParameters::kLora) {
     TC_RETURN_IF_ERROR(CheckAtLeast("lora_rank", train.lora_rank, 1));
-    TC_RETURN_IF_ERROR(CheckRange("lora_alpha", train.lora_alpha, 1e-6, 1e6));
+    TC_RETURN_IF_ERROR(CheckRange("train.lora_alpha", train.lora_alpha, 1e-6, 1e6));
   }
   if (train.distill == 0) return OkStatus();
-  TC_RETURN_IF_ERROR(CheckRange("distill", train.distill, 0, 1));
-  TC_RETURN_IF_ERROR(CheckRange("distill_temperature", train.distill_temperature, 1e-3, 1e3));
+  TC_RETURN_IF_ERROR(CheckRange("train.distill", train.distill, 0, 1));
+  TC_RETURN_IF_ERROR(CheckRange("train.distill_temperature", train.distill_temperature, 1e-3, 1e3));
   if (train.init.empty()) return InvalidArgument("train.distill needs a model to learn from; give train.init");
   if (train.carry_state) {
     return InvalidArgument(
@@ -93,19 +89,19 @@ Status ValidateTrainConfig(const TrainConfig& config) {
   TC_RETURN_IF_ERROR(CheckAtLeast("eval_every", train.eval_every, 0));
   TC_RETURN_IF_ERROR(CheckAtLeast("eval_batches", train.eval_batches, 1));
   TC_RETURN_IF_ERROR(CheckAtLeast("save_every", train.save_every, 0));
-  TC_RETURN_IF_ERROR(CheckRange("learning_rate", train.learning_rate, 0, 100));
-  TC_RETURN_IF_ERROR(CheckRange("min_learning_rate", train.min_learning_rate, 0, train.learning_rate));
-  TC_RETURN_IF_ERROR(CheckRange("memory_learning_rate_multiple", train.memory_learning_rate_multiple, 0, 1e6));
+  TC_RETURN_IF_ERROR(CheckRange("train.learning_rate", train.learning_rate, 0, 100));
+  TC_RETURN_IF_ERROR(CheckRange("train.min_learning_rate", train.min_learning_rate, 0, train.learning_rate));
+  TC_RETURN_IF_ERROR(CheckRange("train.memory_learning_rate_multiple", train.memory_learning_rate_multiple, 0, 1e6));
   TC_RETURN_IF_ERROR(
-      CheckRange("memory_output_learning_rate_multiple", train.memory_output_learning_rate_multiple, 0, 1e6));
-  TC_RETURN_IF_ERROR(CheckRange("weight_decay", train.weight_decay, 0, 100));
-  TC_RETURN_IF_ERROR(CheckRange("beta1", train.beta1, 0, 1 - 1e-9));
-  TC_RETURN_IF_ERROR(CheckRange("beta2", train.beta2, 0, 1 - 1e-9));
-  TC_RETURN_IF_ERROR(CheckRange("adam_epsilon", train.adam_epsilon, 1e-30, 1));
-  TC_RETURN_IF_ERROR(CheckRange("clip_norm", train.clip_norm, 0, 1e30));
-  TC_RETURN_IF_ERROR(CheckRange("dropout", train.dropout, 0, 0.99));
-  TC_RETURN_IF_ERROR(CheckRange("initializer_range", train.initializer_range, 0, 10));
-  TC_RETURN_IF_ERROR(CheckRange("target_loss", train.target_loss, 0, 1e30));
+      CheckRange("train.memory_output_learning_rate_multiple", train.memory_output_learning_rate_multiple, 0, 1e6));
+  TC_RETURN_IF_ERROR(CheckRange("train.weight_decay", train.weight_decay, 0, 100));
+  TC_RETURN_IF_ERROR(CheckRange("train.beta1", train.beta1, 0, 1 - 1e-9));
+  TC_RETURN_IF_ERROR(CheckRange("train.beta2", train.beta2, 0, 1 - 1e-9));
+  TC_RETURN_IF_ERROR(CheckRange("train.adam_epsilon", train.adam_epsilon, 1e-30, 1));
+  TC_RETURN_IF_ERROR(CheckRange("train.clip_norm", train.clip_norm, 0, 1e30));
+  TC_RETURN_IF_ERROR(CheckRange("train.dropout", train.dropout, 0, 0.99));
+  TC_RETURN_IF_ERROR(CheckRange("train.initializer_range", train.initializer_range, 0, 10));
+  TC_RETURN_IF_ERROR(CheckRange("train.target_loss", train.target_loss, 0, 1e30));
   if (train.batch_size % train.accumulate != 0) {
     return InvalidArgument(
         fmt::format("train.batch_size is {} and train.accumulate {}; the first must be a multiple of "

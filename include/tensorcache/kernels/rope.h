@@ -38,7 +38,7 @@ Result<RopeFrequencies> MakeRopeFrequencies(int64_t rotary_dims, double base, co
 double RopeScaleOf(const RopeScaling& scaling, double wavelength);
 
 // NTK-aware base for contexts `scale` times the trained length: base * scale^(R / (R - 2)). It leaves the highest
-// frequency as it is and divides the lowest by `scale`.
+// frequency as it is and divides the lowest by `scale`. Exactly `base` for a scale of 1.
 double NtkAwareBase(double base, double scale, int64_t rotary_dims);
 
 // cos and sin, both [tokens, pairs], of the given positions; any int64 position, negative ones too. Correctly rounded
