@@ -37,8 +37,6 @@ uint64_t Rng::NextU64() {
   return low | static_cast<uint64_t>(NextU32()) << 32;
 }
 
-float Rng::Uniform() { return static_cast<float>(NextU32() >> 8) * 0x1p-24f; }
-
 double Rng::UniformDouble() { return static_cast<double>(NextU64() >> 11) * 0x1p-53; }
 
 uint64_t Rng::Below(uint64_t n) {

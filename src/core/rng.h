@@ -17,8 +17,7 @@ class Rng {
 
   uint32_t NextU32();
   uint64_t NextU64();
-  // Uniform in [0, 1), 24 and 53 random bits.
-  float Uniform();
+  // Uniform in [0, 1), 53 random bits.
   double UniformDouble();
   // Unbiased in [0, n); n > 0.
   uint64_t Below(uint64_t n);

@@ -27,7 +27,7 @@ Row NewRow(std::string op, std::string shape, int threads = 1, double goal = 0) 
 std::vector<float> Uniforms(int64_t count, uint64_t seed) {
   Rng rng(seed);
   std::vector<float> values(static_cast<size_t>(count));
-  for (float& v : values) v = rng.Uniform() - 0.5f;
+  for (float& v : values) v = static_cast<float>(rng.UniformDouble()) - 0.5f;
   return values;
 }
 

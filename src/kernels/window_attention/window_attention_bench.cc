@@ -17,7 +17,7 @@ std::vector<float> RandomValues(int64_t n, uint64_t stream) {
   Rng rng(1, stream);
   std::vector<float> values(static_cast<size_t>(n));
   // Uniform with variance 1.
-  for (float& x : values) x = (rng.Uniform() - 0.5f) * 3.4641016f;
+  for (float& x : values) x = (static_cast<float>(rng.UniformDouble()) - 0.5f) * 3.4641016f;
   return values;
 }
 
