@@ -18,6 +18,7 @@
 #include "experiments/methods.h"
 #include "experiments/recall_runs.h"
 #include "experiments/report/page.h"
+#include "runtime/state_size.h"
 #include "tensorcache/session.h"
 
 namespace tensorcache::cli {
@@ -178,9 +179,8 @@ Status Demo::StreamMillion() {
                              .y = {.title = "state of one sequence", .unit = "KiB", .log = true},
                              .series = {{.name = MethodTitle(CacheMethod::kFull), .method = "full"},
                                         {.name = MethodTitle(CacheMethod::kTensorCache), .method = "tensor_cache"}}};
-  const ModelConfig& config = model->config();
-  const double full_token_kib =
-      2.0 * static_cast<double>(config.num_hidden_layers * config.hidden_size) * sizeof(float) / experiments::kKibibyte;
+  TwoLevelCacheConfig full = runtime::CacheConfigOf(model->config(), model->options().ring);
+  full.cache.method = CacheMethod::kFull;
   data::Batch batch;
   std::vector<float> logits;
   int64_t answers = 0, right = 0, next_line = 1000, last_position = 0;
@@ -199,11 +199,12 @@ Status Demo::StreamMillion() {
     if (session.position() < next_line && session.position() < arguments_.tokens) continue;
     const double state = static_cast<double>(session.state_bytes().total()) / experiments::kKibibyte;
     const auto read = static_cast<double>(session.position());
+    const double full_state =
+        static_cast<double>(runtime::StateBytesAfter(full, session.position()).total()) / experiments::kKibibyte;
     Print("   {:>15} {:>13.0f} {:>9.0f} KiB {:>12.2f} % {:>16.0f} KiB\n", Grouped(session.position()),
           static_cast<double>(session.position() - last_position) / Seconds(last_time), state,
-          100.0 * static_cast<double>(right) / static_cast<double>(std::max<int64_t>(1, answers)),
-          read * full_token_kib);
-    figure.series[0].points.push_back({.x = read, .y = read * full_token_kib});
+          100.0 * static_cast<double>(right) / static_cast<double>(std::max<int64_t>(1, answers)), full_state);
+    figure.series[0].points.push_back({.x = read, .y = full_state});
     figure.series[1].points.push_back({.x = read, .y = state});
     last_position = session.position();
     last_time = Clock::now();

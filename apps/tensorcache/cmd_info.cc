@@ -13,6 +13,7 @@
 #include "core/tensor_floats.h"
 #include "experiments/methods.h"
 #include "methods/method.h"
+#include "runtime/state_size.h"
 #include "tensorcache/model.h"
 
 namespace tensorcache::cli {
@@ -47,10 +48,7 @@ Result<std::vector<LayerMemory>> ReadMemories(const SafetensorsFile& file, const
       if (tensor.role != methods::LearnedTensor::Role::kNumbers) continue;
       const std::string name = methods::TensorName(method, layer, tensor);
       TC_ASSIGN_OR_RETURN(const TensorRef stored, file.Find(name));
-      TC_RETURN_IF_ERROR(CheckIsFloat(name, stored));
-      std::vector<float>& floats = numbers[tensor.name];
-      floats.resize(stored.data.size() / static_cast<size_t>(DTypeBytes(stored.dtype)));
-      ReadFloats(stored, 0, static_cast<int64_t>(floats.size()), floats.data());
+      TC_ASSIGN_OR_RETURN(numbers[tensor.name], AllFloats(name, stored));
     }
     LayerMemory memory{.layer = layer, .figures = method.Figures(place, numbers)};
     if (!memory.figures.empty()) layers.push_back(std::move(memory));
@@ -69,19 +67,11 @@ std::vector<StateRow> StateRows(ModelConfig config) {
   std::vector<StateRow> rows;
   for (const auto& [number, name] : EnumNames(CacheMethod{})) {
     config.cache.method = number;
-    const methods::Method& method = methods::MethodOf(config.cache);
-    int64_t kept = 0;  // bytes, whatever the context
-    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-      for (const methods::StateArray& array : method.Arrays(methods::PlaceOf(config, layer))) {
-        kept += config.num_key_value_heads * array.size() * static_cast<int64_t>(sizeof(float));
-      }
-    }
     for (const RingType ring : {RingType::kFp32, RingType::kBf16}) {
-      const int64_t token_bytes = 2 * config.num_hidden_layers * config.num_key_value_heads * config.HeadDim() *
-                                  (ring == RingType::kFp32 ? 4 : 2);  // a token's k, v
+      const TwoLevelCacheConfig cache = runtime::CacheConfigOf(config, ring);
       StateRow row{.method = number, .ring = ring};
       for (const int64_t context : kContexts) {
-        row.bytes.push_back(kept + token_bytes * (method.KeepsEverything() ? context : config.cache.window));
+        row.bytes.push_back(runtime::StateBytesAfter(cache, context).total());
       }
       rows.push_back(std::move(row));
     }

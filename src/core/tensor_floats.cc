@@ -37,4 +37,11 @@ void ReadFloats(const TensorRef& tensor, int64_t first, int64_t count, float* ou
   }
 }
 
+Result<std::vector<float>> AllFloats(const std::string& name, const TensorRef& tensor) {
+  TC_RETURN_IF_ERROR(CheckIsFloat(name, tensor));
+  std::vector<float> values(tensor.data.size() / static_cast<size_t>(DTypeBytes(tensor.dtype)));
+  ReadFloats(tensor, 0, static_cast<int64_t>(values.size()), values.data());
+  return values;
+}
+
 }  // namespace tensorcache

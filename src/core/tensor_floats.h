@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/safetensors.h"
 #include "tensorcache/status.h"
@@ -14,5 +15,7 @@ Status CheckIsFloat(const std::string& name, const TensorRef& tensor);
 
 // Numbers [first, first + count) of such a tensor.
 void ReadFloats(const TensorRef& tensor, int64_t first, int64_t count, float* out);
+// All of them; checks the type.
+Result<std::vector<float>> AllFloats(const std::string& name, const TensorRef& tensor);
 
 }  // namespace tensorcache

@@ -36,6 +36,13 @@ TEST(TensorFloats, ReadsBrainFloatsFromTheMiddle) {
   EXPECT_EQ(out, (std::vector<float>{1, -3}));
 }
 
+TEST(TensorFloats, ReadsAllOfATensor) {
+  const std::vector<uint16_t> bits = {0x3F80, 0xC040};
+  const std::vector<int64_t> shape = {2, 1};
+  EXPECT_EQ(AllFloats("x", Of(DType::kBF16, bits, shape)).value(), (std::vector<float>{1, -3}));
+  EXPECT_EQ(AllFloats("x", Of(DType::kI16, bits, shape)).status().code(), StatusCode::kUnsupported);
+}
+
 TEST(TensorFloats, RefusesIntegersByName) {
   const std::vector<uint16_t> bits = {0, 0};
   const std::vector<int64_t> shape = {1};

@@ -28,9 +28,10 @@ Cell StateCell(const runtime::StateRow& row, bool quick) {
   return cell;
 }
 
+// Where its column is; kAllMethods.size() if the paper does not have it.
 size_t MethodIndex(const std::string& name) {
   size_t i = 0;
-  while (NameOf(kAllMethods[i]) != name) ++i;
+  while (i < kAllMethods.size() && NameOf(kAllMethods[i]) != name) ++i;
   return i;
 }
 
@@ -78,8 +79,8 @@ Result<ExperimentResult> MeasureScaling(const MeasureContext& context) {
   double done = 0;
   TC_RETURN_IF_ERROR(runtime::BenchState(options, [&](const runtime::StateRow& row) {
     context.Tell(done++ / 30, fmt::format("{}, {} tokens", row.method, row.context));
-    if (row.ring != RingType::kFp32) return;
     const size_t method = MethodIndex(row.method);
+    if (row.ring != RingType::kFp32 || method == kAllMethods.size()) return;
     const std::string label = ContextLabel(row.context);
     row_of(table, label).cells[method] = StateCell(row, quick);
     if (!row.measured) by_formula += (by_formula.empty() ? "" : ", ") + label;

@@ -267,15 +267,8 @@ bool TwoLevelCache::HasLayer(int64_t layer) const {
 StateBytes TwoLevelCache::state_bytes() const {
   StateBytes bytes;
   if (impl_ == nullptr) return bytes;
-  const CacheSpec& spec = *impl_->spec;
   for (size_t i = 0; i < impl_->layers.size(); ++i) {
-    const LayerArrays& arrays = *impl_->layers[i].arrays;
-    const int64_t tokens = spec.keeps_everything ? impl_->layers[i].position : arrays.capacity;
-    bytes.window += 2 * spec.G() * tokens * spec.D() * spec.RingBytes();
-    for (size_t a = 0; a < arrays.of_method.size(); ++a) {
-      const bool sinks = spec.layers[i].arrays[a].kind == methods::StateArray::Kind::kSinks;
-      (sinks ? bytes.sinks : bytes.memory) += arrays.of_method[a].bytes();
-    }
+    runtime::AddLayerBytes(impl_->spec->config, impl_->spec->layers[i].arrays, impl_->layers[i].position, bytes);
   }
   return bytes;
 }

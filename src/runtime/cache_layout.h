@@ -9,6 +9,7 @@
 
 #include "core/buffer.h"
 #include "methods/head.h"
+#include "runtime/state_size.h"
 #include "tensorcache/cache.h"
 #include "tensorcache/kernels/rope.h"
 
@@ -30,7 +31,7 @@ struct CacheSpec {
   int64_t G() const { return config.kv_heads; }
   int64_t R() const { return config.query_heads / config.kv_heads; }
   int64_t D() const { return config.head_dim; }
-  int64_t RingBytes() const { return config.ring == RingType::kBf16 ? 2 : 4; }  // a number
+  int64_t RingBytes() const { return runtime::RingBytes(config.ring); }
   const Layer& At(int64_t layer) const { return layers[static_cast<size_t>(layer)]; }
 };
 

@@ -38,7 +38,7 @@ class CacheFiles : public ::testing::Test {
 };
 
 TEST_F(CacheFiles, AreTheSameStateAgain) {
-  for (const CacheMethod method : kAllMethods) {
+  for (const CacheMethod method : AllMethods()) {
     TwoLevelCache original = Make(Config(method)), loaded = Make(Config(method));
     Outputs expected;
     Feed(original, sequence_, 0, 20, &expected);
@@ -117,7 +117,7 @@ std::string WithPosition(std::string content, int64_t layer, int64_t position) {
 }
 
 TEST_F(CacheFiles, WithImpossiblePositionsAreRefused) {
-  for (const CacheMethod method : kAllMethods) {
+  for (const CacheMethod method : AllMethods()) {
     cache_ = Make(Config(method));
     Outputs out;
     Feed(cache_, sequence_, 0, 20, &out);
@@ -148,7 +148,7 @@ TEST_F(CacheFiles, OfVersionTwoAreRead) {
                                                         {CacheMethod::kStreamingLlm, 0x5fb9941f1b708ff6},
                                                         {CacheMethod::kInfini, 0xd34330ba2e118c45},
                                                         {CacheMethod::kTensorCache, 0xeda6821d8da5fa98}};
-  for (const CacheMethod method : kAllMethods) {
+  for (const CacheMethod method : AllMethods()) {
     TwoLevelCache original = Make(Config(method)), loaded = Make(Config(method));
     Outputs expected;
     Feed(original, sequence_, 0, 20, &expected);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "runtime/cache_testing.h"
+#include "runtime/state_size.h"
 
 namespace tensorcache {
 namespace {
@@ -142,7 +143,7 @@ TEST(TwoLevelCache, OtherMethodsHaveNoReads) {
 
 TEST(TwoLevelCache, TellsWhatItKeeps) {
   const Sequence s(40);
-  for (const CacheMethod method : kAllMethods) {
+  for (const CacheMethod method : AllMethods()) {
     TwoLevelCache cache = Make(Config(method));
     const int64_t at_start = cache.state_bytes().total();
     Outputs out;
@@ -159,6 +160,10 @@ TEST(TwoLevelCache, TellsWhatItKeeps) {
     if (method != CacheMethod::kFull) {
       EXPECT_EQ(bytes.total(), at_start);
     }
+    const StateBytes formula = runtime::StateBytesAfter(cache.config(), 40);
+    EXPECT_EQ(formula.window, bytes.window);
+    EXPECT_EQ(formula.sinks, bytes.sinks);
+    EXPECT_EQ(formula.memory, bytes.memory);
   }
   TwoLevelCacheConfig bf16 = Config(CacheMethod::kWindow);
   bf16.ring = RingType::kBf16;
@@ -167,7 +172,7 @@ TEST(TwoLevelCache, TellsWhatItKeeps) {
 
 TEST(TwoLevelCache, AppendsWithoutAttendingOrReading) {
   const Sequence s(30);
-  for (const CacheMethod method : kAllMethods) {
+  for (const CacheMethod method : AllMethods()) {
     TwoLevelCache attends = Make(Config(method)), appends = Make(Config(method));
     Outputs expected, actual;
     CacheWorkspace workspace;
@@ -192,7 +197,7 @@ TEST(TwoLevelCache, AppendsWithoutAttendingOrReading) {
 
 TEST(TwoLevelCache, ForksAndClearsAreIndependent) {
   const Sequence s(40), other(40, 2);
-  for (const CacheMethod method : kAllMethods) {
+  for (const CacheMethod method : AllMethods()) {
     TwoLevelCache cache = Make(Config(method));
     Outputs out;
     Feed(cache, s, 0, 20, &out);

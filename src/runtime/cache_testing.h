@@ -67,8 +67,11 @@ inline void Advance(TwoLevelCache& cache, int64_t layer, const Sequence& s, int6
   ASSERT_TRUE(status.ok()) << status.message();
 }
 
-inline constexpr CacheMethod kAllMethods[] = {CacheMethod::kFull, CacheMethod::kWindow, CacheMethod::kStreamingLlm,
-                                              CacheMethod::kInfini, CacheMethod::kTensorCache};
+inline std::vector<CacheMethod> AllMethods() {
+  std::vector<CacheMethod> methods;
+  for (const auto& [method, name] : EnumNames(CacheMethod{})) methods.push_back(method);
+  return methods;
+}
 
 inline void Feed(TwoLevelCache& cache, const Sequence& s, int64_t first, int64_t count, Outputs* out) {
   for (int64_t layer = 0; layer < kLayers; ++layer) Advance(cache, layer, s, first, count, out);

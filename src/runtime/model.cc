@@ -11,6 +11,7 @@
 #include "core/no_throw.h"
 #include "core/process_memory.h"
 #include "runtime/model_impl.h"
+#include "runtime/state_size.h"
 
 namespace tensorcache {
 namespace {
@@ -29,25 +30,10 @@ Status CheckOptions(const ModelOptions& options) {
   return OkStatus();
 }
 
-TwoLevelCacheConfig CacheConfigOf(const ModelConfig& config, const ModelOptions& options) {
-  const bool rotary = config.position_embedding == PositionKind::kRope;
-  return {.layers = config.num_hidden_layers,
-          .query_heads = config.num_attention_heads,
-          .kv_heads = config.num_key_value_heads,
-          .head_dim = config.HeadDim(),
-          .cache = config.cache,
-          .rope = {.enabled = rotary,
-                   .theta = config.rope_theta,
-                   .ntk_factor = config.rope_ntk_factor,
-                   .scaling = config.rope_scaling,
-                   .pairing = config.rope_pairing},
-          .ring = options.ring};
-}
-
 Status Finish(std::unique_ptr<runtime::WeightSource> source, Model::Impl& impl) {
   impl.source = std::move(source);
   TC_ASSIGN_OR_RETURN(impl.weights, runtime::LoadWeights(impl.config, impl.options.weights, *impl.source, impl.pool));
-  impl.cache_config = CacheConfigOf(impl.config, impl.options);
+  impl.cache_config = runtime::CacheConfigOf(impl.config, impl.options.ring);
   TC_ASSIGN_OR_RETURN(TwoLevelCache cache, TwoLevelCache::Create(impl.cache_config, impl.weights.memories));
   impl.empty_cache = std::make_unique<TwoLevelCache>(std::move(cache));
   TC_RETURN_IF_ERROR(CheckRoomForBlas(impl.pool.threads()));

@@ -23,7 +23,7 @@ void ExpectHonest(const Status& status) {
 }
 
 TEST(OutOfMemory, CachesAreMadeOrNot) {
-  for (const CacheMethod method : kAllMethods) {
+  for (const CacheMethod method : AllMethods()) {
     WithFewAllocations([&] { return TwoLevelCache::Create(Config(method)); },
                        [](const Result<TwoLevelCache>& cache) { ExpectHonest(cache.status()); });
   }
@@ -31,7 +31,7 @@ TEST(OutOfMemory, CachesAreMadeOrNot) {
 
 TEST(OutOfMemory, CachesThatCannotGoOnSaySoUntilTheyAreCleared) {
   const Sequence s(40);
-  for (const CacheMethod method : kAllMethods) {
+  for (const CacheMethod method : AllMethods()) {
     for (const int64_t block : {1, 12}) {
       Outputs expected;
       TwoLevelCache fresh = Make(Config(method));

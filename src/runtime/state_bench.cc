@@ -9,7 +9,9 @@
 #include "core/process_memory.h"
 #include "core/rng.h"
 #include "core/thread_pool.h"
+#include "methods/method.h"
 #include "runtime/run_bench.h"
+#include "runtime/state_size.h"
 #include "tensorcache/cache.h"
 
 namespace tensorcache::runtime {
@@ -17,16 +19,6 @@ namespace {
 
 constexpr int64_t kContexts[] = {4096, 16384, 65536, 131072, 1'000'000};
 constexpr int64_t kBlock = 512;
-
-struct Method {
-  const char* name;
-  CacheMethod method;
-};
-constexpr Method kMethods[] = {{"full", CacheMethod::kFull},
-                               {"window", CacheMethod::kWindow},
-                               {"streaming_llm", CacheMethod::kStreamingLlm},
-                               {"infini", CacheMethod::kInfini},
-                               {"tensor_cache", CacheMethod::kTensorCache}};
 
 // Feeds `tokens` more tokens to all layers.
 Status Append(TwoLevelCache& cache, int64_t tokens, std::vector<float>& rows, CacheWorkspace& workspace) {
@@ -41,17 +33,11 @@ Status Append(TwoLevelCache& cache, int64_t tokens, std::vector<float>& rows, Ca
   return OkStatus();
 }
 
-Status MeasureMethod(const RunBenchOptions& options, const Method& method, RingType ring, CacheWorkspace& workspace,
+Status MeasureMethod(const RunBenchOptions& options, CacheMethod number, RingType ring, CacheWorkspace& workspace,
                      std::vector<float>& rows, const OnRow<StateRow>& on_row) {
-  const ModelConfig& model = options.config;
-  TwoLevelCacheConfig config{.layers = model.num_hidden_layers,
-                             .query_heads = model.num_attention_heads,
-                             .kv_heads = model.num_key_value_heads,
-                             .head_dim = model.HeadDim(),
-                             .cache = model.cache,
-                             .ring = ring};
-  config.cache.method = method.method;
-  const int64_t per_token = 2 * config.layers * config.kv_heads * config.head_dim * (ring == RingType::kBf16 ? 2 : 4);
+  TwoLevelCacheConfig config = CacheConfigOf(options.config, ring);
+  config.cache.method = number;
+  const methods::Method& method = methods::MethodOf(config.cache);
   std::error_code error;
   const std::filesystem::path folder = std::filesystem::temp_directory_path(error);
   if (error) return IoError(fmt::format("there is no folder for temporary files: {}; set TMPDIR", error.message()));
@@ -59,19 +45,19 @@ Status MeasureMethod(const RunBenchOptions& options, const Method& method, RingT
   const int64_t before = ResidentBytes();
   TC_ASSIGN_OR_RETURN(TwoLevelCache cache, TwoLevelCache::Create(config));
   for (const int64_t context : kContexts) {
-    StateRow row{.method = method.name, .ring = ring, .context = context};
+    const int64_t bytes = StateBytesAfter(config, context).total();
+    StateRow row{.method = std::string(method.name()), .ring = ring, .context = context};
     // A growing array is copied when it grows: old and new are there at the same time, the new one up to twice the need.
-    if (method.method == CacheMethod::kFull &&
-        context * per_token * 3 / 2 > AvailableBytes() + cache.state_bytes().total()) {
+    if (method.KeepsEverything() && bytes * 3 / 2 > AvailableBytes() + cache.state_bytes().total()) {
       row.measured = false;
-      row.state_bytes = row.resident_bytes = context * per_token;
+      row.state_bytes = row.resident_bytes = bytes;
       on_row(row);
       continue;
     }
     TC_RETURN_IF_ERROR(Append(cache, context - cache.position(), rows, workspace));
     row.state_bytes = cache.state_bytes().total();
     row.resident_bytes = ResidentBytes() - before;
-    if (method.method != CacheMethod::kFull) {
+    if (!method.KeepsEverything()) {
       TC_RETURN_IF_ERROR(cache.Save(path));
       row.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
       std::filesystem::remove(path, error);
@@ -91,21 +77,18 @@ Status BenchState(const RunBenchOptions& options, const OnRow<StateRow>& on_row)
   Rng rng(3);
   for (float& x : rows) x = static_cast<float>(rng.Normal());
   {  // grows the workspace first, so that it is in no row
-    TwoLevelCacheConfig config{.layers = 1,
-                               .query_heads = model.num_attention_heads,
-                               .kv_heads = model.num_key_value_heads,
-                               .head_dim = model.HeadDim(),
-                               .cache = model.cache};
-    for (const Method& method : kMethods) {
-      config.cache.method = method.method;
+    TwoLevelCacheConfig config = CacheConfigOf(model, RingType::kFp32);
+    config.layers = 1;
+    for (const auto& [method, name] : EnumNames(CacheMethod{})) {
+      config.cache.method = method;
       TC_ASSIGN_OR_RETURN(TwoLevelCache cache, TwoLevelCache::Create(config));
       TC_RETURN_IF_ERROR(Append(cache, 2 * kBlock, rows, workspace));
     }
   }
-  for (const Method& method : kMethods) {
+  for (const auto& [method, name] : EnumNames(CacheMethod{})) {
     TC_RETURN_IF_ERROR(MeasureMethod(options, method, RingType::kFp32, workspace, rows, on_row));
   }
-  return MeasureMethod(options, kMethods[4], RingType::kBf16, workspace, rows, on_row);
+  return MeasureMethod(options, CacheMethod::kTensorCache, RingType::kBf16, workspace, rows, on_row);
 }
 
 }  // namespace tensorcache::runtime

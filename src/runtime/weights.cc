@@ -44,9 +44,7 @@ class Loader {
   }
   Result<std::vector<float>> Vector(const std::string& name, std::vector<int64_t> shape) {
     TC_ASSIGN_OR_RETURN(const TensorRef tensor, Tensor(name, std::move(shape)));
-    std::vector<float> values(tensor.data.size() / static_cast<size_t>(DTypeBytes(tensor.dtype)));
-    ReadFloats(tensor, 0, static_cast<int64_t>(values.size()), values.data());
-    return values;
+    return AllFloats(name, tensor);
   }
   Status MakeMatrix(std::vector<MatrixPart> parts, Matrix& matrix) {
     TC_ASSIGN_OR_RETURN(matrix, Matrix::Make(parts, type_, pool_));
