@@ -68,6 +68,10 @@ TEST_F(CliTest, HelpListsTheCommands) {
   EXPECT_EQ(Run("help bench decode").out, Run("bench decode --help").out);
   EXPECT_EQ(Run("bench help decode").out, Run("bench decode --help").out);
   EXPECT_NE(Run("bench kernels --help").out.find("--only"), std::string::npos);
+  for (const char* method :
+       {"full           every key", "streaming_llm  the first `sinks`", "infini         the last"}) {
+    EXPECT_NE(Run("generate --help").out.find(method), std::string::npos) << method;
+  }
 }
 
 TEST_F(CliTest, VersionTellsBuildAndCpu) {

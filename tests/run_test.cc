@@ -275,9 +275,10 @@ TEST_F(RunTest, MistakesAreOneLineAndStatus2) {
   ExpectMistake(With(generate, {"--method", ""}), "--method has no ''");
   ExpectMistake({"generate", "--model", model, "--tokens", "1,,2"}, "'' is not a token number");
   ExpectMistake({"generate", "--model", model, "--tokens", "1 2,"}, "'' is not a token number");
-  ExpectMistake(With(generate, {"--method", "infini"}), "lacks learned weights that method infini needs");
+  ExpectMistake(With(generate, {"--method", "infini"}),
+                "lacks learned weights that method infini needs; take full, window or streaming_llm, or a model");
   ExpectMistake(With(generate, {"--method", "full", "--window", "4"}), "--window means nothing to method full");
-  ExpectMistake(With(generate, {"--sinks", "4"}), "--sinks is for method streaming_llm");
+  ExpectMistake(With(generate, {"--sinks", "4"}), "--sinks is for method streaming_llm alone");
   ExpectMistake(With(generate, {"--window", "0"}), "window is 0");
   ExpectMistake(With(generate, {"--weights", "int4"}), "--weights has no 'int4'");
   ExpectMistake(With(generate, {"--ring", "fp16"}), "--ring has no 'fp16'");

@@ -6,6 +6,7 @@
 #include "apps/tensorcache/training.h"
 #include "core/config.h"
 #include "core/text.h"
+#include "methods/method.h"
 #include "tokenizer/files.h"
 #include "train/checkpoint.h"
 #include "train/run.h"
@@ -129,7 +130,7 @@ Status CheckGiven(const AdaptArguments& arguments) {
 Result<TrainConfig> MakeConfig(const AdaptArguments& arguments) {
   TrainConfig config;
   TC_RETURN_IF_ERROR(ReadConfigFile(train::PathIn(arguments.model, kConfigFile), &config.model));
-  const bool had_window = config.model.cache.method != CacheMethod::kFull;
+  const bool had_window = !methods::MethodOf(config.model.cache).KeepsEverything();
   AddMemory(config);
   CacheConfig& cache = config.model.cache;
   if (!had_window) cache.window = std::max<int64_t>(1, config.model.max_position_embeddings / 4);

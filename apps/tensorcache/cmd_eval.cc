@@ -17,6 +17,7 @@
 #include "core/statistics.h"
 #include "core/text.h"
 #include "data/corpus.h"
+#include "methods/method.h"
 #include "runtime/evaluate.h"
 
 namespace tensorcache::cli {
@@ -272,11 +273,12 @@ void PrintNotes(const std::vector<Variant>& variants) {
   }
   const auto too_long = find([](const Variant& variant) {
     const auto longest = std::ranges::max(variant.scores, {}, &ContextScore::context).context;
-    return variant.method == CacheMethod::kFull && longest > variant.model->config().max_position_embeddings;
+    const ModelConfig& config = variant.model->config();
+    return methods::MethodOf(config.cache).KeepsEverything() && longest > config.max_position_embeddings;
   });
   if (too_long == variants.end()) return;
   const double factor = std::ranges::max(too_long->scores, {}, &ContextScore::context).rope_ntk_factor;
-  Print("\nMethod full reads more than the {} tokens the model was trained on, {}.\n",
+  Print("\nMethod {} reads more than the {} tokens the model was trained on, {}.\n", NameOf(too_long->method),
         too_long->model->config().max_position_embeddings,
         factor > 1
             ? fmt::format("with its rotary embedding scaled for the length (NTK-aware, up to {:g} times)", factor)

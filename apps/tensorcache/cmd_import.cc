@@ -5,6 +5,7 @@
 #include "apps/tensorcache/output.h"
 #include "apps/tensorcache/terminal.h"
 #include "core/config.h"
+#include "methods/method.h"
 #include "pretrained/import.h"
 
 namespace tensorcache::cli {
@@ -27,9 +28,9 @@ void PrintReport(const pretrained::ImportReport& report, const std::string& out)
   Print("             {} layers, width {}, {} query and {} key/value heads of {}\n", config.num_hidden_layers,
         config.hidden_size, config.num_attention_heads, config.num_key_value_heads, config.HeadDim());
   Print("             trained on {} tokens at a time, {}\n", config.max_position_embeddings, PositionText(config));
-  Print("attention    {}\n", config.cache.method == CacheMethod::kWindow
-                                 ? fmt::format("the last {} tokens", config.cache.window)
-                                 : std::string("all tokens"));
+  Print("attention    {}\n", methods::MethodOf(config.cache).KeepsEverything()
+                                 ? std::string("all tokens")
+                                 : fmt::format("the last {} tokens", config.cache.window));
   Print("tokenizer    {}\n", report.tokenizer.empty()
                                  ? std::string("none")
                                  : fmt::format("{}, {} tokens", report.tokenizer, report.tokenizer_tokens));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 
 #include "core/config.h"
 #include "core/file.h"
@@ -46,21 +47,57 @@ Result<std::vector<T>> ParseNames(const char* option, std::string_view text) {
   }
 }
 
-// An option that no method looks at is a mistake.
-Status CheckUsed(const ModelArguments& arguments, const std::vector<CacheMethod>& methods) {
-  const auto all = [&](auto lacks) { return std::ranges::all_of(methods, lacks); };
-  if (arguments.window && all([](CacheMethod m) { return methods::FindMethod(m)->KeepsEverything(); })) {
-    return InvalidArgument("--window means nothing to method full, which keeps every token; leave it out");
-  }
-  if (arguments.sinks && all([](CacheMethod m) { return m != CacheMethod::kStreamingLlm; })) {
-    return InvalidArgument("--sinks is for method streaming_llm alone; leave it out, or add --method streaming_llm");
-  }
-  return OkStatus();
-}
+// A layer with this cache, of no particular size.
+methods::LayerPlace AnyLayer(const CacheConfig& cache) { return {.cache = cache, .head_dim = 2}; }
 
 // Whether the method has learned tensors in a layer, which a checkpoint may lack.
-bool Learns(const CacheConfig& cache) {
-  return !methods::MethodOf(cache).Tensors({.cache = cache, .head_dim = 2}).empty();
+bool Learns(const CacheConfig& cache) { return !methods::MethodOf(cache).Tensors(AnyLayer(cache)).empty(); }
+
+bool HasSinks(const CacheConfig& cache) {
+  return std::ranges::any_of(methods::MethodOf(cache).Arrays(AnyLayer(cache)), [](const methods::StateArray& array) {
+    return array.kind == methods::StateArray::Kind::kSinks;
+  });
+}
+
+// "full, window or streaming_llm": the methods with which this cache is as wanted.
+template <class Wanted>
+std::string MethodsThat(CacheConfig cache, Wanted wanted) {
+  std::vector<std::string_view> names;
+  for (const auto& [method, name] : EnumNames(CacheMethod{})) {
+    cache.method = method;
+    if (wanted(cache)) names.push_back(name);
+  }
+  std::string text;
+  for (size_t i = 0; i < names.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : i + 1 < names.size() ? ", " : " or ", names[i]);
+  }
+  return text;
+}
+
+// A line for each method.
+std::string MethodLines() {
+  std::string lines;
+  for (const auto& [method, name] : EnumNames(CacheMethod{})) {
+    lines += fmt::format("\n{:<14} {}", name, methods::FindMethod(method)->summary());
+  }
+  return lines;
+}
+
+// An option that no method looks at is a mistake.
+Status CheckUsed(const ModelArguments& arguments, const std::vector<CacheMethod>& methods) {
+  const auto all = [&](auto lacks) {
+    return std::ranges::all_of(methods, [&](CacheMethod method) { return lacks(CacheConfig{.method = method}); });
+  };
+  if (arguments.window && all([](const CacheConfig& cache) { return methods::MethodOf(cache).KeepsEverything(); })) {
+    return InvalidArgument(fmt::format("--window means nothing to method {}, which keeps every token; leave it out",
+                                       NameOf(methods.front())));
+  }
+  if (arguments.sinks && all([](const CacheConfig& cache) { return !HasSinks(cache); })) {
+    const std::string with_sinks = MethodsThat({}, HasSinks);
+    return InvalidArgument(
+        fmt::format("--sinks is for method {} alone; leave it out, or add --method {}", with_sinks, with_sinks));
+  }
+  return OkStatus();
 }
 
 Status CheckFolder(const std::string& folder) {
@@ -96,10 +133,12 @@ void AddModelOptions(Options& app, ModelArguments& arguments, bool lists) {
       ->capture_default_str();
   app.add_option("--threads", arguments.threads, "Threads; 0: one per core")->type_name("N")->capture_default_str();
   app.add_option("--method", arguments.method,
-                 fmt::format("Another cache than the model was trained with: {}{}", NamesOf<CacheMethod>(), several))
+                 fmt::format("Another cache than the model was trained with{}:{}", several, MethodLines()))
       ->type_name("METHOD");
   app.add_option("--window", arguments.window, "Another window, in tokens")->type_name("W");
-  app.add_option("--sinks", arguments.sinks, "Other sinks, in tokens, for method streaming_llm")->type_name("S");
+  app.add_option("--sinks", arguments.sinks,
+                 fmt::format("Other sinks, in tokens, for method {}", MethodsThat({}, HasSinks)))
+      ->type_name("S");
 }
 
 Result<std::vector<ModelVariant>> ModelVariants(const ModelArguments& arguments) {
@@ -142,9 +181,8 @@ Result<std::shared_ptr<const Model>> LoadModel(const std::string& folder, const 
   const bool has_weights = Exists(std::filesystem::path(folder) / kModelFile);
   if (!has_weights || !Learns(*options.cache)) return model;
   return InvalidArgument(
-      fmt::format("{} lacks learned weights that method {} needs; take full, window or streaming_llm, or a model that "
-                  "was trained with {}",
-                  Quoted(folder), NameOf(method), NameOf(method)));
+      fmt::format("{} lacks learned weights that method {} needs; take {}, or a model that was trained with {}",
+                  Quoted(folder), NameOf(method), MethodsThat(*options.cache, std::not_fn(Learns)), NameOf(method)));
 }
 
 Result<std::shared_ptr<const Model>> LoadModel(const ModelArguments& arguments) {
