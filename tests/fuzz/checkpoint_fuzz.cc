@@ -49,6 +49,11 @@ std::vector<std::string> Seeds() {
     Run(seeds.back());
     TC_CHECK(TryModel(Folder(), {}).ok());  // the tensors are what they are taken for here
   }
+  // The same model as [1], in the keys of config.json that came before groups of options.
+  const SplitSafetensors tensors = MakeSafetensors(TensorsOf(configs[1]));
+  seeds.push_back("3" + Join({ToOldJsonText(configs[1]), tensors.header, tensors.data}));
+  Run(seeds.back());
+  TC_CHECK(TryModel(Folder(), {}).ok());
   return seeds;
 }
 
@@ -74,7 +79,10 @@ std::vector<std::string> Words() {
           "16777216",
           "1099511627776",
           "-1",
-          std::string(1, '\0')};
+          std::string(1, '\0'),
+          R"("write":"insert")",
+          R"("two_timescale":true)",
+          R"("memory_rope":false)"};
 }
 
 }  // namespace tensorcache::fuzz
