@@ -1,5 +1,9 @@
 // A command of the program: a name, a line of help, and a function. main.cc and the commands with parts (bench,
 // reproduce) hold tables of these.
+//
+// CLI11 parses the options of one command, but does not find the command, although it has subcommands: all of them
+// would be set up for each call, an unknown name would not be answered with the nearest one, and a command of
+// tensorcache-train has to be handed on with its words as they are, to a process that alone loads LibTorch.
 #pragma once
 
 #include <span>

@@ -102,8 +102,8 @@ std::string TrainProgramPath() {
 bool LimitSpinning() {
   constexpr char kSpins[] = "GOMP_SPINCOUNT";
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv(kSpins) != nullptr) return false;
-  // They would spin for milliseconds, which on a busy machine keeps the other one from working. A tenth of a millisecond is
-  // as fast on a quiet one.
+  // They would spin for milliseconds, which on a busy machine keeps the other one from working. A tenth of a
+  // millisecond is as fast on a quiet one.
   return setenv(kSpins, "5000", 1) == 0;
 }
 

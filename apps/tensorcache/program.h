@@ -15,8 +15,8 @@ int RunProgram(std::span<const Command> commands, const std::string& description
 // The path of tensorcache-train, beside this program. It is not there in a build without the train half.
 std::string TrainProgramPath();
 
-// Has Torch's threads spin but briefly where they wait for each other, unless the environment says how they wait. Returns
-// whether that is new to the environment: a process that has loaded Torch has to be started again then.
+// Has Torch's threads spin but briefly where they wait for each other, unless the environment says how they wait.
+// Returns whether that is new to the environment: a process that has loaded Torch has to be started again then.
 bool LimitSpinning();
 
 // Becomes tensorcache-train with this command line. Returns only if that cannot be: a build without the train half.

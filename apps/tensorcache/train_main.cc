@@ -25,7 +25,7 @@ constexpr Command kCommands[] = {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // libgomp has read the environment by now. Under its own name, so that a long run is known by it in lists of processes.
+  // libgomp has read the environment by now. Started by its own name, by which lists of processes show a long run.
   if (LimitSpinning()) execv(TrainProgramPath().c_str(), argv);
   return RunProgram(kCommands, "The commands of tensorcache that need LibTorch.", argc, argv);
 }

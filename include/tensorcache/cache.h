@@ -136,9 +136,10 @@ class TwoLevelCache {
   // An independent copy. Costs next to nothing until one of the two goes on: then that one copies its layers.
   Result<TwoLevelCache> Fork() const;
 
-  // To and from a checksummed file, always of the same size (but for method full). Layers must have seen the same tokens.
-  // Loading refuses, with the reason, files that are damaged, of another version, or of a cache with another config, and leaves
-  // the cache as it was. Without `durable` saving does not wait for the disk: a crash of the machine may then cost the file.
+  // To and from a checksummed file, always of the same size (but for method full). Layers must have seen the same
+  // tokens. Loading refuses, with the reason, files that are damaged, of another version, or of a cache with another
+  // config, and leaves the cache as it was. Without `durable` saving does not wait for the disk: a crash of the machine
+  // may then cost the file.
   Status Save(const std::string& path, bool durable = true) const;
   Status Load(const std::string& path);
 

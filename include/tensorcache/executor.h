@@ -22,9 +22,9 @@ class Executor {
   virtual ~Executor() = default;
   // How many bodies run at the same time, at most; always the same number.
   virtual int workers() const = 0;
-  // Calls body, which throws nothing, on disjoint ranges that cover [0, n), and returns when all are done. No two bodies that
-  // run at the same time have the same worker, which is less than workers(). How it is split, and in which order, changes no
-  // result.
+  // Calls body, which throws nothing, on disjoint ranges that cover [0, n), and returns when all are done. No two
+  // bodies that run at the same time have the same worker, which is less than workers(). How it is split, and in which
+  // order, changes no result.
   virtual void Run(int64_t n, const Body& body) = 0;
 };
 

@@ -10,7 +10,7 @@
 namespace tensorcache::experiments::report {
 namespace {
 
-// Of the methods that style.cc has a colour for, which are the first; a method that a program adds has no look of its own.
+// Of the methods that style.cc has a colour for, which are the first; one that a program adds has no look of its own.
 constexpr std::array kMarkers = {Marker::kSquare, Marker::kTriangle, Marker::kDiamond, Marker::kTriangleDown,
                                  Marker::kCircle};
 
