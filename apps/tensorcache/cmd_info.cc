@@ -43,7 +43,7 @@ Result<std::vector<LayerMemory>> ReadMemories(const SafetensorsFile& file, const
   std::vector<LayerMemory> layers;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     const methods::LayerPlace place = methods::PlaceOf(config, layer);
-    methods::LearnedNumbers numbers;
+    LearnedNumbers numbers;
     for (const methods::LearnedTensor& tensor : method.Tensors(place)) {
       if (tensor.role != methods::LearnedTensor::Role::kNumbers) continue;
       const std::string name = methods::TensorName(method, layer, tensor);

@@ -60,7 +60,7 @@ struct TwoLevelCacheConfig {
 //   lambda_logit, eta_logit  (G, timescales): lambda = sigmoid(.)
 //   slot_keys                (G, slots, D); required if there are several slots
 //   alpha                    (1), two timescales: the slow memory counts sigmoid(alpha)
-using MemoryParameters = std::map<std::string, std::vector<float>, std::less<>>;
+using LearnedNumbers = std::map<std::string, std::vector<float>, std::less<>>;
 
 // One block of one layer. A token's heads lie one after the other; strides count floats from token to token, 0: dense.
 struct CacheBlock {
@@ -105,7 +105,7 @@ class CacheWorkspace {
 class TwoLevelCache {
  public:
   // `memories` has one entry a layer, or none: initial values everywhere.
-  static Result<TwoLevelCache> Create(const TwoLevelCacheConfig& config, std::vector<MemoryParameters> memories = {});
+  static Result<TwoLevelCache> Create(const TwoLevelCacheConfig& config, std::vector<LearnedNumbers> memories = {});
   ~TwoLevelCache();
   TwoLevelCache(TwoLevelCache&&) noexcept;
   TwoLevelCache& operator=(TwoLevelCache&&) noexcept;

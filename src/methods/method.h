@@ -73,9 +73,6 @@ struct LearnedTensor {
   int64_t size() const;
 };
 
-// The numbers of a layer's tensors of role kNumbers, by name. One that is missing stands for its initial values.
-using LearnedNumbers = MemoryParameters;
-
 // A figure of what a layer has learned, for people: "half-life", for each head, and for each timescale.
 struct LearnedFigure {
   std::string name;

@@ -188,7 +188,7 @@ TwoLevelCache::~TwoLevelCache() = default;
 TwoLevelCache::TwoLevelCache(TwoLevelCache&&) noexcept = default;
 TwoLevelCache& TwoLevelCache::operator=(TwoLevelCache&&) noexcept = default;
 
-Result<TwoLevelCache> TwoLevelCache::Create(const TwoLevelCacheConfig& config, std::vector<MemoryParameters> memories) {
+Result<TwoLevelCache> TwoLevelCache::Create(const TwoLevelCacheConfig& config, std::vector<LearnedNumbers> memories) {
   return NoThrow("make a cache", [&]() -> Result<TwoLevelCache> {
     TC_ASSIGN_OR_RETURN(CacheSpec spec, runtime::MakeCacheSpec(config, std::move(memories)));
     auto impl = std::make_unique<Impl>();

@@ -45,7 +45,7 @@ Result<RopeFrequencies> FrequenciesOf(const TwoLevelCacheConfig& config) {
 
 Status NoCache() { return InvalidArgument("a null cache, or one that was moved from"); }
 
-Result<CacheSpec> MakeCacheSpec(const TwoLevelCacheConfig& config, std::vector<MemoryParameters> memories) {
+Result<CacheSpec> MakeCacheSpec(const TwoLevelCacheConfig& config, std::vector<LearnedNumbers> memories) {
   TC_RETURN_IF_ERROR(CheckSizes(config));
   const methods::Method& method = methods::MethodOf(config.cache);
   CacheSpec spec{.config = config, .keeps_everything = method.KeepsEverything()};

@@ -36,7 +36,7 @@ struct CacheSpec {
 };
 
 // Checks config and parameters.
-Result<CacheSpec> MakeCacheSpec(const TwoLevelCacheConfig& config, std::vector<MemoryParameters> memories);
+Result<CacheSpec> MakeCacheSpec(const TwoLevelCacheConfig& config, std::vector<LearnedNumbers> memories);
 
 // The state of one layer. Token p is in row p % capacity of the ring.
 struct LayerArrays {

@@ -349,8 +349,8 @@ TEST(TwoLevelCache, RefusesImpossibleConfigs) {
   ExpectRefused(with([](auto& c) { c.cache.tensor_cache.write.lambda_init = NAN; }), "lambda_init");
   ExpectRefused(with([](auto& c) { c.rope.theta = NAN; }), "base");
   ExpectRefused(with([](auto& c) { c.rope.ntk_factor = NAN; }), "ntk_factor");
-  EXPECT_FALSE(TwoLevelCache::Create(good, std::vector<MemoryParameters>(3)).ok());
-  std::vector<MemoryParameters> wrong(kLayers);
+  EXPECT_FALSE(TwoLevelCache::Create(good, std::vector<LearnedNumbers>(3)).ok());
+  std::vector<LearnedNumbers> wrong(kLayers);
   wrong[1]["eta_logit"] = {1};
   EXPECT_FALSE(TwoLevelCache::Create(good, wrong).ok());
   for (const float number : {NAN, INFINITY}) {

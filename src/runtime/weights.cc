@@ -99,7 +99,7 @@ class Loader {
   Status LoadMethod(int64_t index, LayerWeights& layer, std::vector<MatrixPart>& parts) {
     const methods::Method& method = methods::MethodOf(config_.cache);
     const methods::LayerPlace place = methods::PlaceOf(config_, index);
-    MemoryParameters& numbers = weights_.memories[static_cast<size_t>(index)];
+    LearnedNumbers& numbers = weights_.memories[static_cast<size_t>(index)];
     for (const methods::LearnedTensor& tensor : method.Tensors(place)) {
       if (tensor.role != methods::LearnedTensor::Role::kNumbers) continue;
       TC_ASSIGN_OR_RETURN(numbers[tensor.name], Vector(methods::TensorName(method, index, tensor), tensor.shape));

@@ -41,9 +41,9 @@ struct Weights {
   std::vector<LayerWeights> layers;
   NormWeights final_norm;
   Matrix head;
-  std::vector<MemoryParameters> memories;  // one a layer
-  int64_t parameters = 0;                  // numbers that were read
-  int64_t bytes_per_token = 0;             // of matrices
+  std::vector<LearnedNumbers> memories;  // one a layer
+  int64_t parameters = 0;                // numbers that were read
+  int64_t bytes_per_token = 0;           // of matrices
 };
 
 // `source` must outlive the weights.

@@ -16,7 +16,7 @@ TwoLevelCache Make(CacheConfig cache, RingType ring = RingType::kFp32) {
                                    .cache = cache,
                                    .rope = {},
                                    .ring = ring};
-  MemoryParameters memory;
+  LearnedNumbers memory;
   if (const int64_t slots = cache.tensor_cache.router.slots; slots > 1) {
     for (int64_t i = 0; i < slots * kDim; ++i) memory["slot_keys"].push_back(static_cast<float>(i % 3));
   }
