@@ -247,6 +247,13 @@ TEST_F(CliTest, ImportAndExportMistakesExitWith2) {
   ExpectError(Run("export --model " + folder + " --out " + folder), 2, "name another one");
 }
 
+TEST_F(CliTest, AFolderThatCannotBeMadeExitsWith2) {
+  const std::string file = (folder_ / "file").string();
+  std::ofstream(file) << "text";
+  ExpectError(Run("tokenizer train --data '" + file + "' --vocab-size 300 --out '" + file + "/below'"), 2,
+              "cannot make the folder");
+}
+
 // tensorcache tokenizer.
 
 TEST_F(CliTest, TokenizerTrainsEncodesAndDecodes) {

@@ -119,6 +119,19 @@ TEST_F(InheritedTest, TooLittleAddressSpaceIsAnError) {
   }
 }
 
+TEST_F(InheritedTest, TooLittleAddressSpaceForTrainingIsAnError) {
+  if (!AddressSpaceCanBeLimited()) GTEST_SKIP();
+  const std::string run = temp_.Path("run");
+  for (const rlim_t mebibytes : {300, 400, 600, 700, 900}) {
+    Process process({"train", "--config", "recall", "--set", "train.steps=1", "--out", run}, temp_.path(), "program",
+                    {.address_bytes = mebibytes * kMebibyte});
+    ASSERT_TRUE(WaitUntil([&] { return !process.Running(); })) << mebibytes;
+    EXPECT_EQ(process.Wait(), 1) << mebibytes;
+    ExpectOneLine(process.Err(), "address space");
+    EXPECT_FALSE(fs::exists(run));
+  }
+}
+
 TEST_F(InheritedTest, AsManyThreadsWorkAsThereIsRoomFor) {
   if (!AddressSpaceCanBeLimited()) GTEST_SKIP();
   const std::string prompt(100, 'x');  // long enough for BLAS

@@ -263,7 +263,9 @@ class Generator {
   // A model may have more logits than its tokenizer has tokens: rounded up to a round number. The rest mean nothing.
   std::span<const float> Logits() const {
     const std::span<const float> logits = session_.logits();
-    return tokenizer_ == nullptr ? logits : logits.first(static_cast<size_t>(tokenizer_->vocab_size()));
+    // They are empty where there was no memory to make them; the sampler says so.
+    if (tokenizer_ == nullptr || logits.empty()) return logits;
+    return logits.first(static_cast<size_t>(tokenizer_->vocab_size()));
   }
 
   Status Feed(std::span<const int32_t> tokens) {

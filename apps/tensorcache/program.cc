@@ -108,6 +108,12 @@ bool LimitSpinning() {
 }
 
 Status RunInTrainProgram(const CommandLine& line) {
+  // Where LibTorch and its threads do not fit, the linker, or a library before main(), ends the program in words of its own.
+  constexpr int64_t kNeeded = int64_t{1} << 30;
+  if (const int64_t left = AddressSpaceLeft(); left < kNeeded) {
+    return IoError(fmt::format(
+        "this command needs 1 GiB of address space, and {} MiB are left; raise the limit (ulimit -v)", left >> 20));
+  }
   const std::string program = TrainProgramPath();
   std::vector<std::string> words = line.words;
   words[0] = program;

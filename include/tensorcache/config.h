@@ -120,5 +120,6 @@ struct ModelConfig {
 // Refuse sizes that do not fit together and options that contradict each other, with the reason.
 Status ValidateModelConfig(const ModelConfig& config);
 Status ValidateCacheConfig(const CacheConfig& cache, int64_t layers);
+Status ValidateRopeScaling(const RopeScaling& scaling);
 
 }  // namespace tensorcache

@@ -46,6 +46,10 @@ Status ReadNumber(const Json& json, const std::string& path, double max, double*
   return OkStatus();
 }
 
+Status UnknownNumber(const std::string& path, int64_t number, std::span<const std::string_view> names) {
+  return InvalidArgument(fmt::format("{} is number {}; it must be {}", path, number, OneOf(names)));
+}
+
 Status ReadName(const Json& json, const std::string& path, std::span<const std::string_view> names, size_t* index) {
   const std::string expected = OneOf(names);
   if (!json.is_string()) return TypeError(path, expected, json);

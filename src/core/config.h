@@ -82,6 +82,10 @@ std::string_view NameOf(T value) {
   internal::CheckFailed("EnumNames", 0, "an enum value without a name");
 }
 
+// Refuses a choice that is none of its names: a number that was cast, which no compiler looks at.
+template <class T>
+Status CheckNames(T config);
+
 struct ConfigKey {
   std::string path;   // "cache.window"
   std::string type;   // "an integer"
@@ -127,6 +131,7 @@ std::string OneOf(std::span<const std::string_view> names);  // "one of a, b, c"
 Status TypeError(const std::string& path, std::string_view expected, const Json& found);
 Status ReadInteger(const Json& json, const std::string& path, int64_t min, uint64_t max, uint64_t* bits);
 Status ReadNumber(const Json& json, const std::string& path, double max, double* value);
+Status UnknownNumber(const std::string& path, int64_t number, std::span<const std::string_view> names);
 Status ReadName(const Json& json, const std::string& path, std::span<const std::string_view> names, size_t* index);
 Status UnknownKey(const std::string& path, std::string_view key, std::span<const std::string_view> known);
 const Json* FindMember(const Json& object, std::string_view key);
@@ -418,6 +423,28 @@ OrderedJson Write(T& value) {
   }
 }
 
+// Looks at every enum, also those inside other structs.
+struct NameChecker {
+  std::string path = "";
+  Status status = OkStatus();
+
+  template <class T>
+  void operator()(std::string_view key, T& field, std::string_view /*help*/) {
+    if (!status.ok()) return;
+    const std::string at = Join(path, key);
+    if constexpr (Struct<T>) {
+      NameChecker inner{.path = at};
+      field.Fields(inner);
+      status = inner.status;
+    } else if constexpr (Enum<T>) {
+      for (const auto& [named, name] : EnumNames(field)) {
+        if (named == field) return;
+      }
+      status = UnknownNumber(at, static_cast<int64_t>(field), NamesOf<T>());
+    }
+  }
+};
+
 // The members of an object, as text.
 struct OldTextWriter {
   template <class T>
@@ -488,6 +515,13 @@ Status ApplyOverride(std::string_view assignment, T* config) {
 template <class T>
 OrderedJson ToJson(T config) {
   return config_internal::Write(config);
+}
+
+template <class T>
+Status CheckNames(T config) {
+  config_internal::NameChecker checker;
+  config.Fields(checker);
+  return checker.status;
 }
 
 template <class T>

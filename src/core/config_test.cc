@@ -215,5 +215,12 @@ TEST(Config, FileErrorsStartWithThePath) {
   EXPECT_EQ(ReadConfigFile(path, &config).message(), path + ": 'layers': expected an integer, found an object");
 }
 
+TEST(Config, NumbersThatAreNoNameAreFound) {
+  ModelConfig config;
+  EXPECT_TRUE(CheckNames(config).ok());
+  config.cache.rule = static_cast<decltype(config.cache.rule)>(9);
+  EXPECT_EQ(CheckNames(config).message(), "cache.rule is number 9; it must be one of outer, delta, wedge");
+}
+
 }  // namespace
 }  // namespace tensorcache

@@ -279,7 +279,7 @@ Status MakeFolder(const std::string& path) {
     return InvalidArgument(fmt::format("{} is a file; name a folder", Quoted(path)));
   }
   fs::create_directories(path, error);
-  if (error) return IoError(fmt::format("cannot make the folder {}: {}", Quoted(path), error.message()));
+  if (error) return ErrnoStatus("make the folder", path, error.value());
   return OkStatus();
 }
 

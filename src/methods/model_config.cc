@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "core/config.h"
 #include "methods/method.h"
 #include "tensorcache/config.h"
 #include "tensorcache/kernels/rope.h"
@@ -23,7 +24,19 @@ Status methods::CheckHeadDim(int64_t head_dim) {
 
 namespace {
 
+// There is nothing to turn.
+Status ValidateLearnedPositions(const ModelConfig& config) {
+  if (config.rope_ntk_factor != 1 || config.rope_scaling.rope_type != RopeScalingKind::kNone) {
+    return InvalidArgument("position_embedding learned has no rotary embedding to scale; leave rope_* as they are");
+  }
+  const methods::Method* method = methods::FindMethod(config.cache.method);
+  return method == nullptr ? OkStatus() : method->ValidateLearnedPositions();
+}
+
+}  // namespace
+
 Status ValidateRopeScaling(const RopeScaling& scaling) {
+  TC_RETURN_IF_ERROR(CheckNames(scaling));
   if (scaling.rope_type == RopeScalingKind::kNone) return OkStatus();
   TC_RETURN_IF_ERROR(CheckRange("rope_scaling.factor", scaling.factor, 1, 1e6));
   if (scaling.rope_type != RopeScalingKind::kLlama3) return OkStatus();
@@ -38,19 +51,9 @@ Status ValidateRopeScaling(const RopeScaling& scaling) {
                      1e12);
 }
 
-// There is nothing to turn.
-Status ValidateLearnedPositions(const ModelConfig& config) {
-  if (config.rope_ntk_factor != 1 || config.rope_scaling.rope_type != RopeScalingKind::kNone) {
-    return InvalidArgument("position_embedding learned has no rotary embedding to scale; leave rope_* as they are");
-  }
-  const methods::Method* method = methods::FindMethod(config.cache.method);
-  return method == nullptr ? OkStatus() : method->ValidateLearnedPositions();
-}
-
-}  // namespace
-
 Status ValidateModelConfig(const ModelConfig& config) {
   constexpr int64_t kMax = int64_t{1} << 24;
+  TC_RETURN_IF_ERROR(CheckNames(config));
   TC_RETURN_IF_ERROR(CheckPositive("vocab_size", config.vocab_size, kMax));
   TC_RETURN_IF_ERROR(CheckPositive("hidden_size", config.hidden_size, kMax));
   TC_RETURN_IF_ERROR(CheckPositive("intermediate_size", config.intermediate_size, kMax));
@@ -77,12 +80,9 @@ Status ValidateModelConfig(const ModelConfig& config) {
 }
 
 Status ValidateCacheConfig(const CacheConfig& cache, int64_t layers) {
-  const methods::Method* method = methods::FindMethod(cache.method);
-  if (method == nullptr) {
-    return InvalidArgument(
-        fmt::format("cache.method is number {}, which is no method", static_cast<int>(cache.method)));
-  }
-  return method->Validate(cache, layers);
+  // Those of other methods, too: a state file names them all.
+  TC_RETURN_IF_ERROR(CheckNames(cache));
+  return methods::MethodOf(cache).Validate(cache, layers);
 }
 
 }  // namespace tensorcache

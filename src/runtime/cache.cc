@@ -233,14 +233,13 @@ Status TwoLevelCache::AdvanceAll(int64_t layer, std::span<const Step> steps, Cac
     for (size_t i = 0; i < steps.size(); ++i) {
       items.Add(*steps[i].cache->impl_, layer, steps[i].block, workspace.impl_->Tables(i));
     }
+    // Whatever happens below, also what somebody's threads throw, leaves some heads ahead of others.
+    for (const Step& step : steps) step.cache->impl_->failed = StatusCode::kIoError;
     const Status status = items.Run(workspace.impl_->executor, workspace.impl_->arenas);
     for (const Step& step : steps) {
       Impl& cache = *step.cache->impl_;
-      if (status.ok()) {
-        cache.layers[static_cast<size_t>(layer)].position += step.block.tokens;
-      } else {
-        cache.failed = status.code();
-      }
+      cache.failed = status.code();
+      if (status.ok()) cache.layers[static_cast<size_t>(layer)].position += step.block.tokens;
     }
     if (status.ok()) return status;
     return {status.code(), fmt::format("layer {}: {}", layer, status.message())};

@@ -37,6 +37,7 @@ Result<RopeFrequencies> FrequenciesOf(const TwoLevelCacheConfig& config) {
   const RopeConfig& rope = config.rope;
   if (!rope.enabled) return RopeFrequencies();
   TC_RETURN_IF_ERROR(CheckRange("rope.ntk_factor", rope.ntk_factor, 1, 1e6));
+  TC_RETURN_IF_ERROR(ValidateRopeScaling(rope.scaling));
   const double base = NtkAwareBase(rope.theta, rope.ntk_factor, config.head_dim);
   return MakeRopeFrequencies(config.head_dim, base, rope.scaling);
 }

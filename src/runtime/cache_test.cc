@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <numbers>
+#include <stdexcept>
 #include <thread>
 
 #include "runtime/cache_testing.h"
@@ -233,6 +234,28 @@ class ManyThreads : public Executor {
   int runs = 0;
 };
 
+// One that gives up after some of the work.
+class Throwing : public Executor {
+ public:
+  int workers() const override { return 1; }
+  void Run(int64_t /*n*/, const Body& body) override {
+    body(0, 1, 0);
+    throw std::runtime_error("no more threads");
+  }
+};
+
+TEST(TwoLevelCache, ThreadsThatThrowLeaveItUnusableUntilItIsCleared) {
+  const Sequence s(4);
+  TwoLevelCache cache = Make(Config(CacheMethod::kTensorCache));
+  Throwing threads;
+  CacheWorkspace thrown(&threads), workspace;
+  const CacheBlock block = {.tokens = 4, .q = s.q.data(), .k = s.k.data(), .v = s.v.data()};
+  EXPECT_EQ(cache.Advance(0, block, thrown).code(), StatusCode::kIoError);
+  EXPECT_EQ(cache.Advance(0, block, workspace).code(), StatusCode::kIoError) << "some of its heads are ahead";
+  cache.Clear();
+  EXPECT_TRUE(cache.Advance(0, block, workspace).ok());
+}
+
 TEST(TwoLevelCache, ThreadsAreLentAndChangeNothing) {
   const Sequence s(30);
   const TwoLevelCacheConfig config = Config(CacheMethod::kTensorCache);
@@ -345,7 +368,17 @@ TEST(TwoLevelCache, RefusesImpossibleConfigs) {
   ExpectRefused(with([](auto& c) { c.cache.method = static_cast<CacheMethod>(-1); }), "method");
   ExpectRefused(with([](auto& c) { c.ring = static_cast<RingType>(9); }), "ring");
   ExpectRefused(with([](auto& c) { c.rope.pairing = static_cast<RopePairing>(9); }), "pairing");
-  ExpectRefused(with([](auto& c) { c.cache.tensor_cache.write.rule = static_cast<WriteRule>(9); }), "choice");
+  ExpectRefused(with([](auto& c) { c.cache.tensor_cache.write.rule = static_cast<WriteRule>(9); }), "write.rule");
+  ExpectRefused(with([](auto& c) {
+                  c.cache.method = CacheMethod::kWindow;  // which has no use for it
+                  c.cache.tensor_cache.write.rule = static_cast<WriteRule>(9);
+                }),
+                "write.rule");
+  ExpectRefused(with([](auto& c) { c.rope.scaling.rope_type = static_cast<RopeScalingKind>(9); }), "rope_type");
+  ExpectRefused(with([](auto& c) { c.rope.scaling = {.rope_type = RopeScalingKind::kLinear, .factor = NAN}; }),
+                "factor");
+  ExpectRefused(with([](auto& c) { c.rope.scaling = {.rope_type = RopeScalingKind::kLinear, .factor = -3}; }),
+                "factor");
   ExpectRefused(with([](auto& c) { c.cache.tensor_cache.write.lambda_init = NAN; }), "lambda_init");
   ExpectRefused(with([](auto& c) { c.rope.theta = NAN; }), "base");
   ExpectRefused(with([](auto& c) { c.rope.ntk_factor = NAN; }), "ntk_factor");

@@ -27,6 +27,10 @@ Status CheckOptions(const ModelOptions& options) {
     return InvalidArgument(
         fmt::format("prefill_block is {}; it must be 1 to {}", options.prefill_block, kMaxPrefillBlock));
   }
+  if (options.weights != WeightType::kFp32 && options.weights != WeightType::kBf16 &&
+      options.weights != WeightType::kInt8) {
+    return InvalidArgument("weights is neither fp32 nor bf16 nor int8");
+  }
   return OkStatus();
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "runtime/cache_testing.h"
+#include "tensorcache/sampling.h"
 #include "tensorcache/session.h"
 #include "testing/failing_allocations.h"
 #include "testing/temp_folder.h"
@@ -167,6 +168,17 @@ TEST(OutOfMemory, WhatSessionsAreAskedForLeavesThemAsTheyWere) {
   }
   EXPECT_EQ(logits, 50u);
   EXPECT_EQ(session.Serialize().value(), bytes);
+}
+
+TEST(OutOfMemory, TokensAreChosenOrNot) {
+  const std::vector<float> logits = {1, 2, 3};
+  const std::vector<int32_t> recent = {1};
+  WithFewAllocations(
+      [&]() -> Result<int32_t> {
+        TC_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create({.top_p = 0.5, .repetition_penalty = 1.5}));
+        return sampler.Sample(logits, recent, 0);
+      },
+      [](const Result<int32_t>& token) { ExpectHonest(token.status()); });
 }
 
 }  // namespace

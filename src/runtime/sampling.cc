@@ -12,6 +12,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/no_throw.h"
 #include "core/ranges.h"
 #include "core/rng.h"
 
@@ -251,19 +252,22 @@ Sampler::~Sampler() = default;
 
 Result<Sampler> Sampler::Create(const SamplingOptions& options) {
   TC_RETURN_IF_ERROR(ValidateSamplingOptions(options));
-  return Sampler(options);
+  return NoThrow("choose tokens", [&]() -> Result<Sampler> { return Sampler(options); });
 }
 
 Result<int32_t> Sampler::Sample(std::span<const float> logits, std::span<const int32_t> recent, uint64_t position) {
-  TC_ASSIGN_OR_RETURN(const auto penalised, Penalise(options_, logits, recent, &penalised_));
-  TC_ASSIGN_OR_RETURN(const Range range, FindRange(penalised));
-  if (options_.temperature == 0) return range.best_token;
-  candidates_->Gather(penalised, range, options_.temperature);
-  if (options_.top_k > 0) candidates_->KeepTopK(static_cast<size_t>(options_.top_k));
-  candidates_->Weigh(options_.temperature);
-  if (options_.top_p < 1) candidates_->KeepTopP(options_.top_p);
-  if (options_.min_p > 0) candidates_->KeepMinP(options_.min_p);
-  return candidates_->Draw(Rng(options_.seed, position).UniformDouble());
+  return NoThrow("choose a token", [&]() -> Result<int32_t> {
+    if (candidates_ == nullptr) return InvalidArgument("a sampler that was moved from");
+    TC_ASSIGN_OR_RETURN(const auto penalised, Penalise(options_, logits, recent, &penalised_));
+    TC_ASSIGN_OR_RETURN(const Range range, FindRange(penalised));
+    if (options_.temperature == 0) return range.best_token;
+    candidates_->Gather(penalised, range, options_.temperature);
+    if (options_.top_k > 0) candidates_->KeepTopK(static_cast<size_t>(options_.top_k));
+    candidates_->Weigh(options_.temperature);
+    if (options_.top_p < 1) candidates_->KeepTopP(options_.top_p);
+    if (options_.min_p > 0) candidates_->KeepMinP(options_.min_p);
+    return candidates_->Draw(Rng(options_.seed, position).UniformDouble());
+  });
 }
 
 }  // namespace tensorcache

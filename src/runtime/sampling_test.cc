@@ -322,6 +322,13 @@ TEST(Sampling, RefusesRecentTokensOutsideTheVocabulary) {
   }
 }
 
+TEST(Sampling, AMovedFromSamplerSaysSo) {
+  Sampler sampler = Sampler::Create({}).value();
+  const Sampler other = std::move(sampler);
+  // NOLINTNEXTLINE(bugprone-use-after-move): that is the test
+  EXPECT_EQ(sampler.Sample(Logits{1, 2, 3}, {}, 0).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(SamplingOptions, AreValidatedByName) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const auto expect_refused = [](const SamplingOptions& options, const std::string& name) {

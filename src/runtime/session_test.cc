@@ -359,6 +359,22 @@ TEST(Model, RefusesBadOptions) {
   config.num_attention_heads = 3;
   EXPECT_FALSE(Model::Random(config, {.threads = 1}).ok());
   EXPECT_FALSE(Model::Load("/no/such/folder", {.threads = 1}).ok());
+  EXPECT_FALSE(Model::Random(Small(), {.weights = static_cast<WeightType>(9), .threads = 1}).ok());
+}
+
+// Numbers that no C++ compiler checks.
+TEST(Model, RefusesChoicesWithoutAName) {
+  const auto refused = [](auto change, std::string_view key) {
+    ModelConfig config = Small();
+    change(config);
+    const Status status = Model::Random(config, {.threads = 1}).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find(key), std::string::npos) << status.message();
+  };
+  refused([](ModelConfig& c) { c.norm = static_cast<NormKind>(9); }, "norm is number 9");
+  refused([](ModelConfig& c) { c.hidden_act = static_cast<Activation>(9); }, "hidden_act is number 9");
+  refused([](ModelConfig& c) { c.position_embedding = static_cast<PositionKind>(9); }, "position_embedding");
+  refused([](ModelConfig& c) { c.rope_scaling.rope_type = static_cast<RopeScalingKind>(9); }, "rope_scaling.rope_type");
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 namespace tensorcache {
 
 Status StreamDecoder::Push(int32_t token, std::string* text) {
+  if (tokenizer_ == nullptr) return InvalidArgument("a stream decoder without a tokenizer");
   const size_t before = pending_.size();
   TC_RETURN_IF_ERROR(tokenizer_->DecodeAfter(previous_, {&token, 1}, &pending_));
   if (Status status = Flush(false, text); !status.ok()) {

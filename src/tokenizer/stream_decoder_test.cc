@@ -72,5 +72,12 @@ TEST(StreamDecoder, IsAlwaysUtf8AndTheSameHoweverItIsCut) {
   }
 }
 
+TEST(StreamDecoder, WithoutATokenizerThereIsNoText) {
+  StreamDecoder decoder(nullptr);
+  std::string text;
+  EXPECT_EQ(decoder.Push(1, &text).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(text, "");
+}
+
 }  // namespace
 }  // namespace tensorcache::tokenizer

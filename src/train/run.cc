@@ -1,5 +1,6 @@
 #include "train/run.h"
 
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <time.h>
 
@@ -285,6 +286,9 @@ Result<RunResult> Run::Go() {
 }  // namespace
 
 Result<RunResult> RunTraining(const TrainConfig& config, const RunOptions& options, const RunEvents& events) {
+  // libsentencepiece and libc10 both have a global FLAGS_minloglevel, of different sizes: what one writes there falls on its
+  // neighbour, this flag, with which an error of torch ends the program instead of being thrown.
+  FLAGS_caffe2_use_fatal_for_enforce = false;
   try {
     return Run(config, options, events).Go();
   } catch (const c10::Error& error) {  // out of memory, or an operation the device does not have

@@ -58,20 +58,6 @@ Status CheckOptions(const TensorCacheConfig& tc, int64_t layers) {
   return OkStatus();
 }
 
-// An enum from outside C++'s reach of checks: a cast number.
-Status CheckChoices(const TensorCacheConfig& tc) {
-  const auto known = [](auto value) {
-    for (const auto& [choice, name] : EnumNames(value)) {
-      if (choice == value) return true;
-    }
-    return false;
-  };
-  if (known(tc.write.rule) && known(tc.write.when) && known(tc.read.gate) && known(tc.router.by) && known(tc.layers)) {
-    return OkStatus();
-  }
-  return InvalidArgument("cache.tensor_cache has a choice that is none of its names");
-}
-
 Status CheckCombinations(const TensorCacheConfig& tc) {
   const std::string_view at = "cache.tensor_cache.";
   if (tc.router.top_k < 1 || tc.router.top_k > tc.router.slots) {
@@ -106,7 +92,6 @@ class TensorCache : public Method {
 
   Status Validate(const CacheConfig& cache, int64_t layers) const override {
     TC_RETURN_IF_ERROR(Method::Validate(cache, layers));
-    TC_RETURN_IF_ERROR(CheckChoices(cache.tensor_cache));
     TC_RETURN_IF_ERROR(CheckOptions(cache.tensor_cache, layers));
     return CheckCombinations(cache.tensor_cache);
   }
