@@ -7,12 +7,25 @@
 
 namespace tensorcache {
 
+// A choice between two that configs once had as true or false, under an old key.
+template <class Choice>
+struct FlagFor {
+  Choice& field;
+  Choice when_true, when_false;
+};
+
 // How a key/value pair is written into the memory A: tensorcache/kernels/memory_scan.h has the formulas.
-enum class WriteRule { kOuter, kDelta, kWedge };
+enum class WriteRule { kOuter, kDelta, kGatedDelta, kWedge };
 constexpr auto EnumNames(WriteRule) {
-  return std::to_array<std::pair<WriteRule, std::string_view>>(
-      {{WriteRule::kOuter, "outer"}, {WriteRule::kDelta, "delta"}, {WriteRule::kWedge, "wedge"}});
+  return std::to_array<std::pair<WriteRule, std::string_view>>({{WriteRule::kOuter, "outer"},
+                                                                {WriteRule::kDelta, "delta"},
+                                                                {WriteRule::kGatedDelta, "gated_delta"},
+                                                                {WriteRule::kWedge, "wedge"}});
 }
+
+// Whether a write is of what the memory does not return for the key yet: such a write looks at A first, and lets A grow
+// without bound where keys are too long.
+constexpr bool IsDelta(WriteRule rule) { return rule == WriteRule::kDelta || rule == WriteRule::kGatedDelta; }
 
 // Which columns of a head rotary embedding turns together: (i, i + D/2) or (2i, 2i + 1).
 enum class RopePairing { kHalfSplit, kInterleaved };

@@ -47,6 +47,7 @@ Oracle Recurrence(const ScanProblem<float>& p) {
       const auto decay = o.g.select(2, t - s.lag).unsqueeze(2).exp(), strength = o.b.select(2, t - s.lag).unsqueeze(2);
       auto write = k.transpose(2, 3).matmul(v);
       if (s.rule == WriteRule::kDelta) write = k.transpose(2, 3).matmul(v - k.matmul(A));
+      if (s.rule == WriteRule::kGatedDelta) write = k.transpose(2, 3).matmul(v - k.matmul(decay * A));
       if (s.rule == WriteRule::kWedge) write = write - write.transpose(2, 3);
       A = decay * A + strength * write;
     }
@@ -67,9 +68,9 @@ void ExpectClose(const char* what, const RowBuffer& actual, const at::Tensor& ex
 
 TEST(MemoryScanOracle, ForwardAndBackwardEqualAutograd) {
   at::set_num_threads(1);  // thousands of tiny operations
-  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+  for (const WriteRule rule : testing::AllWriteRules()) {
     for (const int64_t lag : {0, 7}) {
-      SCOPED_TRACE("rule " + std::to_string(static_cast<int>(rule)) + " lag " + std::to_string(lag));
+      SCOPED_TRACE(testing::RuleName(rule) + " lag " + std::to_string(lag));
       const MemoryScanShape s{.B = 2,
                               .H = 4,
                               .G = 2,

@@ -3,9 +3,10 @@
 // For each (batch, key/value head), with A of size Dk x Dv and row vectors q, k (Dk), v (Dv):
 //
 //   write of token i:  A_i = exp(g_i) A_{i-1} + b_i k_i^T u_i
-//       outer  u_i = v_i
-//       delta  u_i = v_i - k_i A_{i-1}
-//       wedge  A_i = exp(g_i) A_{i-1} + b_i (k_i^T v_i - v_i^T k_i)          (Dk = Dv; A stays exactly antisymmetric)
+//       outer        u_i = v_i
+//       delta        u_i = v_i - k_i A_{i-1}
+//       gated_delta  u_i = v_i - exp(g_i) k_i A_{i-1}
+//       wedge        A_i = exp(g_i) A_{i-1} + b_i (k_i^T v_i - v_i^T k_i)    (Dk = Dv; A stays exactly antisymmetric)
 //   read of query t:   r_t = q_t A,  after the write of token t - lag
 //
 // g <= 0 is the log-decay and b >= 0 the write strength. `lag` is the window W of the first-level cache: a token is
@@ -29,7 +30,7 @@
 namespace tensorcache {
 
 enum class ScanMode {
-  kExact,       // the recurrence above
+  kExact,       // the recurrence above; the only mode of gated_delta
   kChunkStart,  // the paper's training mode: lag 0; all queries of a chunk read, and all delta residuals use, the A the
                 // chunk started with
   kChunkMean,   // the paper's shortcut, for its ablation: one write per chunk, of mean(k) and mean(v), with the means
@@ -116,10 +117,10 @@ int64_t MemoryScanBackwardScratchFloats(const MemoryScanShape& shape);
 int64_t MemoryScanSavedFloats(const MemoryScanShape& shape);
 
 // Items [begin, end) of B * G. All are computed; then, if a number of a state is infinite or NaN, the answer is kDiverged
-// and names the first such head: the delta rule gets there when b |k|^2 > 1 + exp(g) for long. A state never becomes
-// finite again, so nothing is missed by looking at the end of a block. Reads of a finite state are not judged: they may
-// overflow. The scan costs 4 T Dk Dv (reads, writes) + about 2 T C (Dk + Dv) FLOPs per item and query head, for chunks of
-// C tokens. A step looks at each state that it writes or reads.
+// and names the first such head: delta gets there when b |k|^2 > 1 + exp(g) for long, gated_delta when it is more than
+// 1 + exp(-g). A state never becomes finite again, so nothing is missed by looking at the end of a block. Reads of a
+// finite state are not judged: they may overflow. The scan costs 4 T Dk Dv (reads, writes) + about 2 T C (Dk + Dv)
+// FLOPs per item and query head, for chunks of C tokens. A step looks at each state that it writes or reads.
 Status MemoryScanForward(const MemoryScanForwardArgs<float>& args, int64_t begin, int64_t end, float* scratch);
 Status MemoryScanBackward(const MemoryScanBackwardArgs<float>& args, int64_t begin, int64_t end, float* scratch);
 Status MemoryStep(const MemoryStepArgs& args, int64_t begin, int64_t end);

@@ -25,7 +25,7 @@ void ReadChunk(const MemoryScanShape& s, const float* q, int64_t q_row, const Sc
   for (int64_t i = 0; i < t.streams; ++i) {
     const ScanStream& stream = t.stream[i];
     TileGemm<TileShape::kLowerResult>({chunk.rows, t.CP, s.Dk}, {q, q_row, 1}, {stream.key_t, t.CP}, {t.scores, t.CP});
-    MaskScores(t.scores, chunk.rows, /*shift=*/0, t);
+    MaskScores(t.scores, chunk.rows, ReadMask(), t);
     TileGemm<TileShape::kLowerA>({chunk.rows, t.VP, chunk.rows}, {t.scores, t.CP, 1}, {stream.val, t.VP},
                                  {t.reads, t.VP}, {.store = TileStore::kAdd});
   }

@@ -81,9 +81,9 @@ void ReadsBackward(const MemoryScanShape& s, const ScanChunk& chunk, const ScanT
   for (int64_t i = 0; i < t.streams; ++i) {
     const ScanStream& stream = t.stream[i];
     TileGemm<TileShape::kLowerResult>({n, t.CP, s.Dk}, {t.q, t.KP, 1}, {stream.key_t, t.CP}, {t.scores, t.CP});
-    MaskScores(t.scores, n, /*shift=*/0, t);
+    MaskScores(t.scores, n, ReadMask(), t);
     TileGemm<TileShape::kLowerResult>({n, t.CP, s.Dv}, {t.d_reads, t.VP, 1}, {stream.val_t, t.CP}, {t.d_scores, t.CP});
-    MaskScores(t.d_scores, n, /*shift=*/0, t);
+    MaskScores(t.d_scores, n, ReadMask(), t);
     TileGemm<TileShape::kLowerA>({n, t.KP, n}, {t.d_scores, t.CP, 1}, {stream.key, t.KP}, {t.d_q, t.KP},
                                  {.store = TileStore::kAdd});
     TileGemm<TileShape::kUpperA>({n, t.KP, n}, {t.d_scores, 1, t.CP}, {t.q, t.KP}, {stream.d_key, t.KP},
@@ -95,37 +95,33 @@ void ReadsBackward(const MemoryScanShape& s, const ScanChunk& chunk, const ScanT
   for (int64_t p = 0; p < n; ++p) t.d_prefix[p] += DotRow(t.q + p * t.KP, t.d_q + p * t.KP, s.Dk);
 }
 
-// The transpose of SolveLower: d_val of all later rows flows back into d_val; d_x = b d_val.
-void SolveUpper(int64_t n, const ScanTiles& t) {
-  float* d_val = t.stream[0].d_val;
-  for (int64_t i = (n - 1) / kSolveBlock * kSolveBlock; i >= 0; i -= kSolveBlock) {
-    const int64_t end = std::min(i + kSolveBlock, n);
-    if (end < n) {
-      TileGemm({end - i, t.VP, n - end}, {t.lower + end * t.CP + i, 1, t.CP}, {t.d_x + end * t.VP, t.VP},
-               {d_val + i * t.VP, t.VP}, {.store = TileStore::kSubtract});
-    }
-    for (int64_t j = end - 1; j >= i; --j) {
-      for (int64_t p = j + 1; p < end; ++p) {
-        AddScaledRow(-t.lower[p * t.CP + j], t.d_x + p * t.VP, t.VP, d_val + j * t.VP);
-      }
-      ScaleRow(t.strength[j], d_val + j * t.VP, t.VP, t.d_x + j * t.VP);
-    }
-  }
+// Through the solve: d_val of all later rows flows back into d_val; d_x = b d_val. It is the transposed system, from
+// the last row.
+void SolveBackward(int64_t n, const ScanTiles& t) {
+  const int64_t last = n - 1;
+  Solve({.n = n,
+         .width = t.VP,
+         .lower = {t.lower + last * (t.CP + 1), -1, -t.CP},
+         .strength = t.strength + last,
+         .strength_step = -1,
+         .y = t.stream[0].d_val + last * t.VP,
+         .z = t.d_x + last * t.VP,
+         .row = -t.VP});
 }
 
-// Through x = v - exp(P_{p-1}) k A and (I + L b) u = x. `v_of(p)` gives the value that was written.
+// Through x = v - decay_prediction k A and (I + L b) u = x. `v_of(p)` gives the value that was written.
 template <class ValueOf>
 void DeltaBackward(const MemoryScanShape& s, int64_t n, const ScanTiles& t, const ValueOf& v_of) {
   const ScanStream& first = t.stream[0];
   if (t.intra) {
-    SolveUpper(n, t);
-    // All of u_p that is not v_p scales with exp(P_{p-1}).
-    for (int64_t p = 1; p < n; ++p) {
+    SolveBackward(n, t);
+    // All of u_p that is not v_p scales with decay_prediction.
+    for (int64_t p = t.prediction_shift; p < n; ++p) {
       const float* d_x = t.d_x + p * t.VP;
-      t.d_prefix[p - 1] += DotRow(d_x, t.u + p * t.VP, s.Dv) - DotRow(d_x, v_of(p), s.Dv);
+      t.d_prefix[p - t.prediction_shift] += DotRow(d_x, t.u + p * t.VP, s.Dv) - DotRow(d_x, v_of(p), s.Dv);
     }
     TileGemm<TileShape::kLowerResult>({n, t.CP, s.Dv}, {t.d_x, t.VP, 1}, {first.val_t, t.CP}, {t.d_scores, t.CP});
-    MaskScores(t.d_scores, n, /*shift=*/1, t);
+    MaskScores(t.d_scores, n, PredictionMask(t), t);
     TileGemm<TileShape::kLowerA>({n, t.KP, n}, {t.d_scores, t.CP, 1}, {first.key, t.KP}, {first.d_key, t.KP},
                                  {.store = TileStore::kSubtract});
     TileGemm<TileShape::kUpperA>({n, t.KP, n}, {t.d_scores, 1, t.CP}, {first.key, t.KP}, {first.d_key, t.KP},
@@ -133,7 +129,7 @@ void DeltaBackward(const MemoryScanShape& s, int64_t n, const ScanTiles& t, cons
   } else {
     for (int64_t p = 0; p < n; ++p) ScaleRow(t.strength[p], first.d_val + p * t.VP, t.VP, t.d_x + p * t.VP);
   }
-  for (int64_t p = 0; p < n; ++p) ScaleRow(t.decay_prev[p], t.d_x + p * t.VP, t.VP, t.weighted + p * t.VP);
+  for (int64_t p = 0; p < n; ++p) ScaleRow(t.decay_prediction[p], t.d_x + p * t.VP, t.VP, t.weighted + p * t.VP);
   TileGemm({n, t.KP, s.Dv}, {t.weighted, t.VP, 1}, {t.state_t, t.KP}, {first.d_key, t.KP},
            {.store = TileStore::kSubtract});
   TileGemm({s.Dk, t.VP, n}, {first.key_t, t.CP, 1}, {t.weighted, t.VP}, {t.d_state, t.VP},
@@ -145,7 +141,7 @@ void WritesBackward(const MemoryScanShape& s, int64_t n, const ScanTiles& t) {
   const ScanStream& first = t.stream[0];
   for (int64_t p = 0; p < n; ++p) {
     t.d_strength[p] = DotRow(t.u + p * t.VP, first.d_val + p * t.VP, s.Dv);
-    if (s.rule == WriteRule::kDelta) continue;  // d_x is already the gradient of v
+    if (IsDelta(s.rule)) continue;  // d_x is already the gradient of v
     ScaleRow(t.strength[p], first.d_val + p * t.VP, t.VP, t.d_x + p * t.VP);
     if (s.rule == WriteRule::kWedge) {
       const ScanStream& second = t.stream[1];
@@ -243,7 +239,7 @@ bool BackwardItem(const MemoryScanBackwardArgs<float>& args, int64_t b, int64_t 
       }
     }
     if (n == 0) continue;
-    if (s.rule == WriteRule::kDelta) {
+    if (IsDelta(s.rule)) {
       DeltaBackward(s, n, t, [&](int64_t p) {
         const float* v = nullptr;
         source.ForEachRun(chunk.token + p, 1,
@@ -282,7 +278,7 @@ Status MemoryScanBackward(const MemoryScanBackwardArgs<float>& args, int64_t beg
     status = Diverged("memory_scan: the gradient of the state of batch row " + std::to_string(b) + ", head " +
                       std::to_string(g) +
                       " left the finite numbers; check the incoming gradients for infinities, or "
-                      "normalise the keys (rule delta)");
+                      "normalise the keys (delta rules)");
   }
   return status;
 }

@@ -17,17 +17,9 @@ namespace {
 
 using testing::RandomScanProblem;
 using testing::RowBuffer;
+using testing::RuleName;
 using testing::ScanGradients;
 using testing::ScanProblem;
-
-const char* Name(WriteRule rule) {
-  switch (rule) {
-    case WriteRule::kOuter: return "outer";
-    case WriteRule::kDelta: return "delta";
-    case WriteRule::kWedge: return "wedge";
-  }
-  return "";
-}
 
 // One head, 1024 tokens, everything it needs.
 struct ScanCase {
@@ -52,7 +44,7 @@ struct ScanCase {
   void Backward() { TC_CHECK(MemoryScanBackward(backward, 0, 1, scratch.data()).ok()); }
   // What the recurrence itself needs, whatever the chunked form adds: one read and one write of A per token.
   double UsefulFlops() const { return 4.0 * static_cast<double>(shape.T * shape.Dk * shape.Dv); }
-  std::string Shape() const { return fmt::format("{} T={} D={}", Name(shape.rule), shape.T, shape.Dk); }
+  std::string Shape() const { return fmt::format("{} T={} D={}", RuleName(shape.rule), shape.T, shape.Dk); }
 
   MemoryScanShape shape;
   ScanProblem<float> problem;
@@ -66,7 +58,7 @@ struct ScanCase {
 void BenchScan(Driver& driver) {
   for (const auto& [D, goal] : {std::pair<int64_t, double>{32, 0.30}, {64, 0.40}, {128, 0.0}}) {
     ScanCase outer(WriteRule::kOuter, D, false), delta(WriteRule::kDelta, D, false), wedge(WriteRule::kWedge, D, false);
-    ScanCase per_token(WriteRule::kOuter, D, true);
+    ScanCase gated_delta(WriteRule::kGatedDelta, D, false), per_token(WriteRule::kOuter, D, true);
     const std::function<void()> outer_forward = [&] { outer.Forward(); };
     driver.AddFlopRow({.op = "memory_scan forward", .shape = outer.Shape(), .goal = goal}, outer.UsefulFlops(),
                       outer_forward);
@@ -76,9 +68,12 @@ void BenchScan(Driver& driver) {
         {.op = "memory_scan forward", .shape = delta.Shape(), .limit = "outer forward", .goal = 2.5},
         [&] { delta.Forward(); }, outer_forward);
     driver.AddRatioRow(
+        {.op = "memory_scan forward", .shape = gated_delta.Shape(), .limit = "outer forward", .goal = 2.5},
+        [&] { gated_delta.Forward(); }, outer_forward);
+    driver.AddRatioRow(
         {.op = "memory_scan forward", .shape = wedge.Shape(), .limit = "outer forward"}, [&] { wedge.Forward(); },
         outer_forward);
-    for (ScanCase* c : {&outer, &delta, &wedge}) {
+    for (ScanCase* c : {&outer, &delta, &gated_delta, &wedge}) {
       driver.AddRatioRow(
           {.op = "memory_scan backward", .shape = c->Shape(), .limit = "its forward", .goal = 3.0},
           [c] { c->Backward(); }, [c] { c->Forward(); });
@@ -113,7 +108,7 @@ void BenchStep(Driver& driver, const StepCase& c) {
   args.reads = reads.rows();
   driver.AddRatioRow(
       {.op = "memory_scan step",
-       .shape = fmt::format("{} D={} {} heads ({})", Name(c.rule), D, heads, c.level),
+       .shape = fmt::format("{} D={} {} heads ({})", RuleName(c.rule), D, heads, c.level),
        .limit = "read+write of A",
        .goal = 1.5},
       [&] { TC_CHECK(MemoryStep(args, 0, heads).ok()); }, [&] { RunReadWrite(rows.data, heads * D * D); });
@@ -123,7 +118,7 @@ void BenchStep(Driver& driver, const StepCase& c) {
 
 void BenchMemoryScan(Driver& driver) {
   BenchScan(driver);
-  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+  for (const WriteRule rule : testing::AllWriteRules()) {
     BenchStep(driver, {1, 64, rule, "L1"});
     BenchStep(driver, {32, 64, rule, "L2"});
     BenchStep(driver, {144, 64, rule, "L3"});

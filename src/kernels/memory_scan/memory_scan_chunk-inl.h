@@ -14,6 +14,7 @@
 #include <cstring>
 
 #include "kernels/memory_scan/memory_scan_plan.h"
+#include "kernels/memory_scan/memory_scan_solve-inl.h"
 #include "kernels/simd/exp-inl.h"
 #include "kernels/simd/row-inl.h"
 #include "kernels/simd/tile_gemm-inl.h"
@@ -142,11 +143,11 @@ inline void DecayFactors(int64_t n, const ScanTiles& t) {
       const auto exponent = hn::Add(hn::LoadU(d, t.prefix_hi + p), hn::LoadU(d, t.prefix_lo + p));
       hn::StoreU(ExpNonPositive(d, exponent), d, t.decay + p);
     }
-    t.decay_prev[0] = 1;
-    for (int64_t p = 1; p < n; ++p) t.decay_prev[p] = t.decay[p - 1];
+    const int64_t shift = t.prediction_shift;
+    for (int64_t p = 0; p < n; ++p) t.decay_prediction[p] = p < shift ? 1.0f : t.decay[p - shift];
   } else {
     std::fill_n(t.decay, n, 1.0f);
-    std::fill_n(t.decay_prev, n, 1.0f);
+    std::fill_n(t.decay_prediction, n, 1.0f);
   }
   ExpDifferences(t.prefix_hi[n - 1], t.prefix_lo[n - 1], t, n, t.decay_end);
 }
@@ -158,53 +159,51 @@ HWY_INLINE float ChunkDecay(int64_t n, const ScanTiles& t) {
   return hn::GetLane(ExpNonPositive(d, exponent));
 }
 
-// scores(p, j) *= mask(p - shift, j) for j <= p - shift; zero in the rest of p's row block, which triangular products read.
-inline void MaskScores(float* scores, int64_t n, int64_t shift, const ScanTiles& t) {
+// What weighs the products of n rows with the chunk's writes: reads see the write of their own token, predictions only
+// those before.
+struct ScoreMask {
+  int64_t below;  // row p sees writes j <= p - below
+  int64_t shift;  // and they have decayed by exp(P_{p - shift} - P_j)
+};
+
+HWY_INLINE ScoreMask ReadMask() { return {.below = 0, .shift = 0}; }
+HWY_INLINE ScoreMask PredictionMask(const ScanTiles& t) { return {.below = 1, .shift = t.prediction_shift}; }
+
+// scores(p, j) times its weight; zero in the rest of p's row block, which triangular products read.
+inline void MaskScores(float* scores, int64_t n, ScoreMask mask, const ScanTiles& t) {
   const TileTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   for (int64_t p = 0; p < n; ++p) {
-    const int64_t count = p + 1 - shift;
+    const int64_t count = p + 1 - mask.below;
     float* row = scores + p * t.CP;
     int64_t j = 0;
     for (; j < count; j += lanes) {
       const auto keep = hn::FirstN(d, static_cast<size_t>(std::min(lanes, count - j)));
-      const auto weight = hn::LoadU(d, t.mask + (p - shift) * t.CP + j);
+      const auto weight = hn::LoadU(d, t.mask + (p - mask.shift) * t.CP + j);
       hn::StoreU(hn::IfThenElseZero(keep, hn::Mul(hn::LoadU(d, row + j), weight)), d, row + j);
     }
     for (; j < TilePadded(p + 1); j += lanes) hn::StoreU(hn::Zero(d), d, row + j);
   }
 }
 
-inline constexpr int64_t kSolveBlock = 8;
-
-// u_p = x_p - sum_{j<p} L_pj b_j u_j, in place (u holds x), and val = b u.
-inline void SolveLower(int64_t n, const ScanTiles& t) {
-  float* val = t.stream[0].val;
-  for (int64_t i = 0; i < n; i += kSolveBlock) {
-    const int64_t end = std::min(i + kSolveBlock, n);
-    if (i > 0) {
-      TileGemm({end - i, t.VP, i}, {t.lower + i * t.CP, t.CP, 1}, {val, t.VP}, {t.u + i * t.VP, t.VP},
-               {.store = TileStore::kSubtract});
-    }
-    for (int64_t p = i; p < end; ++p) {
-      float* u = t.u + p * t.VP;
-      for (int64_t j = i; j < p; ++j) AddScaledRow(-t.lower[p * t.CP + j], val + j * t.VP, t.VP, u);
-      ScaleRow(t.strength[p], u, t.VP, val + p * t.VP);
-    }
-  }
-}
-
-// From loaded tokens to streams: residuals for delta, strengths into the values.
+// From loaded tokens to streams: residuals for delta rules, strengths into the values.
 inline void PrepareWrites(const MemoryScanShape& s, int64_t n, const ScanTiles& t) {
   const ScanStream& first = t.stream[0];
-  if (s.rule == WriteRule::kDelta) {
-    // x = v - exp(P_{p-1}) k A
+  if (IsDelta(s.rule)) {
+    // x = v - decay_prediction k A
     TileGemm({n, t.VP, s.Dk}, {first.key_t, 1, t.CP}, {t.state, t.VP}, {t.u, t.VP},
-             {.store = TileStore::kSubtract, .row_scale = t.decay_prev});
+             {.store = TileStore::kSubtract, .row_scale = t.decay_prediction});
     if (t.intra) {
       TileGemm<TileShape::kLowerResult>({n, t.CP, s.Dk}, {first.key_t, 1, t.CP}, {first.key_t, t.CP}, {t.lower, t.CP});
-      MaskScores(t.lower, n, /*shift=*/1, t);
-      SolveLower(n, t);
+      MaskScores(t.lower, n, PredictionMask(t), t);
+      Solve({.n = n,
+             .width = t.VP,
+             .lower = {t.lower, t.CP, 1},
+             .strength = t.strength,
+             .strength_step = 1,
+             .y = t.u,
+             .z = first.val,
+             .row = t.VP});
       return;
     }
   }

@@ -129,10 +129,9 @@ void ExpectSame(const Stream& actual, const Stream& expected, const MemoryScanSh
 }
 
 void CheckSplits(const MemoryScanShape& s, const ScanOptions& o, uint64_t seed) {
-  SCOPED_TRACE("rule " + std::to_string(static_cast<int>(s.rule)) + " mode " +
-               std::to_string(static_cast<int>(s.mode)) + " T=" + std::to_string(s.T) +
-               " lag=" + std::to_string(s.lag) + " Dk=" + std::to_string(s.Dk) + " Dv=" + std::to_string(s.Dv) +
-               " H=" + std::to_string(s.H) + " G=" + std::to_string(s.G));
+  SCOPED_TRACE(testing::RuleName(s.rule) + " mode " + std::to_string(static_cast<int>(s.mode)) +
+               " T=" + std::to_string(s.T) + " lag=" + std::to_string(s.lag) + " Dk=" + std::to_string(s.Dk) +
+               " Dv=" + std::to_string(s.Dv) + " H=" + std::to_string(s.H) + " G=" + std::to_string(s.G));
   const ScanProblem<float> p = RandomScanProblem(s, o, seed);
   const std::vector<float> q = p.q.Values();
   const double query_norm = testing::MaxAbs(q.data(), static_cast<int64_t>(q.size()));
@@ -168,7 +167,7 @@ TEST(MemoryScanInvariant, AnySplitEqualsOneBlock) {
   constexpr int64_t W = 24;
   Rng rng(4711);
   uint64_t seed = 0;
-  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+  for (const WriteRule rule : testing::AllWriteRules()) {
     for (const int64_t D : {16, 32, 64, 80, 128}) {
       const int64_t random_length = static_cast<int64_t>(1 + rng.Below(400));
       for (const int64_t T : {int64_t{0}, int64_t{1}, W - 1, W, W + 1, int64_t{63}, random_length, int64_t{1000}}) {
@@ -186,7 +185,7 @@ TEST(MemoryScanInvariant, AnySplitEqualsOneBlock) {
 }
 
 TEST(MemoryScanInvariant, ManyQueryHeadsOfOneGroup) {
-  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+  for (const WriteRule rule : testing::AllWriteRules()) {
     CheckSplits({.H = 9, .G = 1, .T = 120, .Dk = 64, .Dv = 64, .lag = 64, .rule = rule}, {.pad = 1}, 501);
   }
 }
@@ -194,7 +193,7 @@ TEST(MemoryScanInvariant, ManyQueryHeadsOfOneGroup) {
 TEST(MemoryScanInvariant, ConstantDecayAndEveryTarget) {
   testing::ForEachTarget([&](const std::string&) {
     uint64_t seed = 900;
-    for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+    for (const WriteRule rule : testing::AllWriteRules()) {
       CheckSplits({.H = 2, .G = 1, .T = 150, .Dk = 20, .Dv = 20, .lag = 10, .rule = rule},
                   {.constant_per_head = true, .pad = 2}, ++seed);
     }
@@ -202,16 +201,42 @@ TEST(MemoryScanInvariant, ConstantDecayAndEveryTarget) {
 }
 
 TEST(MemoryScanInvariant, StrongDecay) {
-  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+  for (const WriteRule rule : testing::AllWriteRules()) {
     CheckSplits({.T = 300, .Dk = 16, .Dv = 16, .lag = 3, .rule = rule}, {.min_decay = 1e-6, .max_decay = 0.3}, 71);
   }
+}
+
+// With keys of length 1 and full strength a key reads what gated_delta just wrote with it, however much is forgotten.
+TEST(MemoryScanInvariant, GatedDeltaReturnsWhatItJustWrote) {
+  const MemoryScanShape s{.T = 90, .Dk = 24, .Dv = 21, .rule = WriteRule::kGatedDelta};
+  ScanProblem<float> p = RandomScanProblem(s, {.min_decay = 0.05, .min_strength = 1, .max_strength = 1}, 81);
+  for (int64_t t = 0; t < s.T; ++t) {
+    float* k = p.k.Row(0, 0, t);
+    const double norm = testing::Norm2(k, s.Dk);
+    for (int64_t i = 0; i < s.Dk; ++i) p.q.Row(0, 0, t)[i] = k[i] = static_cast<float>(k[i] / norm);
+  }
+  const std::vector<float> written = p.v.Values();
+  const auto expect_written = [&](const Stream& stream) {
+    const std::vector<float> reads = stream.reads().Values(), state = stream.state().Values();
+    const double norm = testing::Norm2(state.data(), static_cast<int64_t>(state.size()));
+    EXPECT_TRUE(WithinNorm(reads.data(), written.data(), static_cast<int64_t>(reads.size()), norm,
+                           std::sqrt(static_cast<double>(s.Dk + s.T))));
+  };
+  testing::ForEachTarget([&](const std::string&) {
+    Stream block(p, 0), steps(p, 0);
+    block.Block(0, s.T);
+    expect_written(block);
+    for (int64_t t = 0; t < s.T; ++t) steps.Step(t);
+    expect_written(steps);
+  });
 }
 
 // The paper's modes are defined on a grid of chunks; splits on the grid change nothing.
 TEST(MemoryScanInvariant, ChunkModesSplitOnTheirGrid) {
   uint64_t seed = 1300;
-  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+  for (const WriteRule rule : testing::AllWriteRules()) {
     for (const ScanMode mode : {ScanMode::kChunkStart, ScanMode::kChunkMean}) {
+      if (!testing::HasChunkModes(rule)) break;
       CheckSplits({.B = 2, .H = 2, .G = 1, .T = 173, .Dk = 16, .Dv = 16, .rule = rule, .mode = mode, .chunk = 8},
                   {.pad = 3}, ++seed);
     }

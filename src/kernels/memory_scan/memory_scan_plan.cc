@@ -38,6 +38,9 @@ Status ValidateMemoryScan(const MemoryScanShape& s) {
   if (s.mode != ScanMode::kExact) {
     if (s.chunk < 1) return fail("chunk modes need a chunk of at least 1 token");
     if (s.lag != 0) return fail("chunk modes write every token: lag must be 0");
+    if (s.rule == WriteRule::kGatedDelta) {
+      return fail("rule gated_delta has no chunk modes: use the exact mode, or rule delta");
+    }
   }
   return OkStatus();
 }
@@ -48,10 +51,12 @@ Status ValidateMemoryStep(const MemoryStepArgs& args) {
 }
 
 Status StateDiverged(WriteRule rule, int64_t b, int64_t g) {
-  const char* advice = rule == WriteRule::kDelta
-                           ? "the delta rule needs write strength * |k|^2 < 1 + decay: normalise the keys or lower the "
-                             "write rate"
-                           : "check the keys and values for infinities, or lower the decay or the write rate";
+  std::string advice = "check the keys and values for infinities, or lower the decay or the write rate";
+  if (IsDelta(rule)) {
+    const bool gated = rule == WriteRule::kGatedDelta;
+    advice = std::string("the ") + (gated ? "gated_delta" : "delta") + " rule needs write strength * |k|^2 < 1 + " +
+             (gated ? "1 / decay" : "decay") + ": normalise the keys or lower the write rate";
+  }
   return Diverged("memory_scan: the state of batch row " + std::to_string(b) + ", head " + std::to_string(g) +
                   " left the finite numbers; " + advice);
 }
@@ -89,6 +94,7 @@ int64_t CarveScanTiles(const MemoryScanShape& s, ScanPass pass, float* base, Sca
   t->CP = TilePadded(t->C);
   t->intra = s.mode == ScanMode::kExact;
   t->streams = s.rule == WriteRule::kWedge ? 2 : 1;
+  t->prediction_shift = s.rule == WriteRule::kDelta ? 1 : 0;
   const bool backward = pass == ScanPass::kBackward;
 
   ScratchCarver carve(base);
@@ -113,10 +119,10 @@ int64_t CarveScanTiles(const MemoryScanShape& s, ScanPass pass, float* base, Sca
   if (t->intra) {
     t->scores = carve.Take(t->C * t->CP);
     t->mask = carve.Take(t->C * t->CP);
-    if (s.rule == WriteRule::kDelta) t->lower = carve.Take(t->C * t->CP);
+    if (IsDelta(s.rule)) t->lower = carve.Take(t->C * t->CP);
   }
   for (float** scalars :
-       {&t->log_decay, &t->strength, &t->prefix_hi, &t->prefix_lo, &t->decay, &t->decay_prev, &t->decay_end}) {
+       {&t->log_decay, &t->strength, &t->prefix_hi, &t->prefix_lo, &t->decay, &t->decay_prediction, &t->decay_end}) {
     *scalars = carve.Take(t->CP);
   }
   if (backward) {

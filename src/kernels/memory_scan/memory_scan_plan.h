@@ -20,7 +20,7 @@ ScanChunk ScanChunkAt(const MemoryScanShape& shape, int64_t index);
 // Tokens written during the block: 0 .. count - 1 of the joint numbering.
 int64_t ScanWrittenTokens(const MemoryScanShape& shape);
 
-// One product of the form sum_j weight (q . key_j) val_j. Outer and delta have one; wedge has (k, b v) and (v, -b k).
+// One product of the form sum_j weight (q . key_j) val_j. Wedge has two, (k, b v) and (v, -b k), the other rules one.
 struct ScanStream {
   float* key_t = nullptr;  // Dk x CP
   float* val = nullptr;    // C x VP, with the write strength in it
@@ -39,6 +39,9 @@ struct ScanTiles {
   int64_t KP = 0, VP = 0, CP = 0;
   bool intra = false;  // queries see the writes of their own chunk (exact mode)
   int64_t streams = 1;
+  // Delta rules: write p corrects what is read after the decays of P_{p - prediction_shift}. 1 for delta, which looks
+  // before the decay of its own token, 0 for gated_delta.
+  int64_t prediction_shift = 0;
 
   float* state = nullptr;         // Dk x VP
   float* work_state = nullptr;    // Dk x VP, wedge and backward
@@ -48,15 +51,15 @@ struct ScanTiles {
   float* weighted = nullptr;   // C x VP
   float* scores = nullptr;     // C x CP
   float* mask = nullptr;       // C x CP: exp(P_p - P_j) for j <= p
-  float* lower = nullptr;      // C x CP: delta's L
+  float* lower = nullptr;      // C x CP: L of the delta rules
   float* reads = nullptr;      // CQ x VP
   float* log_decay = nullptr;  // the rest: CP each
   float* strength = nullptr;
   float* prefix_hi = nullptr;  // P_p, the sum of log-decays up to p, as an unevaluated sum of two floats
   float* prefix_lo = nullptr;
-  float* decay = nullptr;       // exp(P_p)
-  float* decay_prev = nullptr;  // exp(P_{p-1})
-  float* decay_end = nullptr;   // exp(P_{n-1} - P_p)
+  float* decay = nullptr;             // exp(P_p)
+  float* decay_prediction = nullptr;  // exp(P_{p - prediction_shift}), P_{-1} = 0
+  float* decay_end = nullptr;         // exp(P_{n-1} - P_p)
 
   // Backward only.
   float* d_state = nullptr;    // Dk x VP

@@ -128,13 +128,26 @@ void StoreTokenGradient(const MemoryScanBackwardArgs<Real>& args, int64_t b, int
   StoreRow({gradient.b}, to.write_strength, b, g, row);
 }
 
+// What `base` returns for the write's key, decayed if the rule says so.
+Vector Predicted(WriteRule rule, const Write& w, const Matrix& base) {
+  Vector predicted = Times(w.k, base);
+  if (rule == WriteRule::kGatedDelta) {
+    for (double& x : predicted) x *= std::exp(w.g);
+  }
+  return predicted;
+}
+
+Vector Residual(WriteRule rule, const Write& w, const Matrix& base) {
+  Vector u = w.v;
+  if (!IsDelta(rule)) return u;
+  const Vector predicted = Predicted(rule, w, base);
+  for (size_t j = 0; j < u.size(); ++j) u[j] -= predicted[j];
+  return u;
+}
+
 // A' = exp(g) A + b (...), with delta residuals taken against `base`: A itself, or the chunk-start state.
 void Apply(WriteRule rule, const Write& w, const Matrix& base, Matrix& A) {
-  Vector u = w.v;
-  if (rule == WriteRule::kDelta) {
-    const Vector predicted = Times(w.k, base);
-    for (size_t j = 0; j < u.size(); ++j) u[j] -= predicted[j];
-  }
+  const Vector u = Residual(rule, w, base);
   Scale(A, std::exp(w.g));
   AddOuter(A, w.b, w.k, u);
   if (rule == WriteRule::kWedge) AddOuter(A, -w.b, w.v, w.k);
@@ -149,11 +162,7 @@ Write ApplyBackward(WriteRule rule, const Write& w, const Matrix& A_before, cons
   for (size_t i = 0; i < dA.data.size(); ++i) dot_A += A_before.data[i] * dA.data[i];
   d.g = std::exp(w.g) * dot_A;
   const Matrix dM = rule == WriteRule::kWedge ? Antisymmetric(dA) : dA;
-  Vector u = w.v;
-  if (rule == WriteRule::kDelta) {
-    const Vector predicted = Times(w.k, base);
-    for (size_t j = 0; j < u.size(); ++j) u[j] -= predicted[j];
-  }
+  const Vector u = Residual(rule, w, base);
   const Vector k_dM = Times(w.k, dM);
   d.b = Dot(k_dM, u);
   d.k = TimesTransposed(u, dM);
@@ -161,10 +170,13 @@ Write ApplyBackward(WriteRule rule, const Write& w, const Matrix& A_before, cons
   for (double& x : d.k) x *= w.b;
   for (double& x : d.v) x *= w.b;
   Scale(dA, std::exp(w.g));
-  if (rule == WriteRule::kDelta) {
+  if (IsDelta(rule)) {
+    const bool gated = rule == WriteRule::kGatedDelta;
+    const double decay = gated ? std::exp(w.g) : 1.0;
     const Vector back = TimesTransposed(d.v, base);
-    for (size_t i = 0; i < back.size(); ++i) d.k[i] -= back[i];
-    AddOuter(d_base, -1.0, w.k, d.v);
+    for (size_t i = 0; i < back.size(); ++i) d.k[i] -= decay * back[i];
+    if (gated) d.g -= Dot(Predicted(rule, w, base), d.v);
+    AddOuter(d_base, -decay, w.k, d.v);
   }
   return d;
 }

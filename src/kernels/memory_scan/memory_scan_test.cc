@@ -26,12 +26,11 @@ using testing::ScanProblem;
 using testing::WithinNorm;
 
 std::string Describe(const MemoryScanShape& s) {
-  static const char* const kRules[] = {"outer", "delta", "wedge"};
   static const char* const kModes[] = {"exact", "chunk-start", "chunk-mean"};
-  return std::string(kRules[static_cast<int>(s.rule)]) + " " + kModes[static_cast<int>(s.mode)] +
-         " B=" + std::to_string(s.B) + " H=" + std::to_string(s.H) + " G=" + std::to_string(s.G) +
-         " T=" + std::to_string(s.T) + " Dk=" + std::to_string(s.Dk) + " Dv=" + std::to_string(s.Dv) +
-         " lag=" + std::to_string(s.lag) + " past=" + std::to_string(s.past) + " chunk=" + std::to_string(s.chunk);
+  return testing::RuleName(s.rule) + " " + kModes[static_cast<int>(s.mode)] + " B=" + std::to_string(s.B) +
+         " H=" + std::to_string(s.H) + " G=" + std::to_string(s.G) + " T=" + std::to_string(s.T) +
+         " Dk=" + std::to_string(s.Dk) + " Dv=" + std::to_string(s.Dv) + " lag=" + std::to_string(s.lag) +
+         " past=" + std::to_string(s.past) + " chunk=" + std::to_string(s.chunk);
 }
 
 double MaxAbs(const std::vector<float>& x) { return testing::MaxAbs(x.data(), static_cast<int64_t>(x.size())); }
@@ -141,7 +140,7 @@ void CheckBackward(const MemoryScanShape& s, const ScanOptions& o, uint64_t seed
 // Every rule and mode, odd shapes, GQA, rings, strides; `big` adds the lengths that span several chunks.
 std::vector<MemoryScanShape> Shapes(bool big) {
   std::vector<MemoryScanShape> shapes;
-  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+  for (const WriteRule rule : testing::AllWriteRules()) {
     const int64_t extra = rule == WriteRule::kWedge ? 0 : 1;
     const auto add = [&](MemoryScanShape s) {
       s.rule = rule;
@@ -155,6 +154,7 @@ std::vector<MemoryScanShape> Shapes(bool big) {
     add({.B = 1, .H = 1, .G = 1, .T = 40, .Dk = 20, .Dv = 20 + 4 * extra, .lag = 100, .past = 50});
     add({.B = 1, .H = 3, .G = 1, .T = 129, .Dk = 48, .Dv = 48 + extra, .lag = 1, .past = 0});
     for (const ScanMode mode : {ScanMode::kChunkStart, ScanMode::kChunkMean}) {
+      if (!testing::HasChunkModes(rule)) break;
       add({.B = 2, .H = 2, .G = 1, .T = 23, .Dk = 16, .Dv = 16 + extra, .mode = mode, .chunk = 5});
       add({.B = 1, .H = 1, .G = 1, .T = 64, .Dk = 24, .Dv = 24, .mode = mode, .chunk = 32});
       add({.B = 1, .H = 1, .G = 1, .T = 7, .Dk = 8, .Dv = 8, .mode = mode, .chunk = 100});
@@ -163,6 +163,7 @@ std::vector<MemoryScanShape> Shapes(bool big) {
     add({.B = 1, .H = 2, .G = 1, .T = 300, .Dk = 64, .Dv = 64 + extra, .lag = 63, .past = 40});
     add({.B = 1, .H = 1, .G = 1, .T = 260, .Dk = 80, .Dv = 80, .lag = 0});
     add({.B = 1, .H = 1, .G = 1, .T = 200, .Dk = 128, .Dv = 128, .lag = 30, .past = 30});
+    if (!testing::HasChunkModes(rule)) continue;
     add({.B = 1, .H = 1, .G = 1, .T = 300, .Dk = 64, .Dv = 64, .mode = ScanMode::kChunkStart, .chunk = 128});
   }
   return shapes;
@@ -189,6 +190,18 @@ TEST(MemoryScan, BackwardEqualsReference) {
       CheckBackward(s, {.constant_per_head = true, .zero_initial = true}, ++seed);
     }
     best = false;
+  });
+}
+
+// Decays of every size, which tell apart what is decayed from what is not.
+TEST(MemoryScan, WideDecaysEqualReference) {
+  ForEachTarget([&](const std::string&) {
+    uint64_t seed = 300;
+    for (const WriteRule rule : testing::AllWriteRules()) {
+      const MemoryScanShape s{.H = 2, .G = 1, .T = 75, .Dk = 17, .Dv = 17, .lag = 6, .past = 4, .rule = rule};
+      CheckForward(s, {.min_decay = 0.01, .pad = 1}, ++seed);
+      CheckBackward(s, {.min_decay = 0.01, .pad = 1}, ++seed);
+    }
   });
 }
 
@@ -379,7 +392,7 @@ TEST(MemoryScan, SlowDecayOverAMillionSteps) {
 
 TEST(MemoryScan, ExtremesStayFiniteOrSayWhy) {
   Forward out;
-  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+  for (const WriteRule rule : testing::AllWriteRules()) {
     const MemoryScanShape s{.H = 2, .G = 1, .T = 500, .Dk = 32, .Dv = 32, .lag = 7, .rule = rule};
     SCOPED_TRACE(Describe(s));
     ASSERT_TRUE(RunExtreme(s, {.min_decay = 1e-6, .max_decay = 1e-6}, &out).ok());
@@ -387,8 +400,10 @@ TEST(MemoryScan, ExtremesStayFiniteOrSayWhy) {
     ASSERT_TRUE(RunExtreme(s, {.key_norm = 0}, &out).ok());
     EXPECT_TRUE(AllFinite(out.reads) && AllFinite(out.final_state));
     const Status big_keys = RunExtreme(s, {.key_norm = 1e3}, &out);
-    if (rule == WriteRule::kDelta) {
+    if (IsDelta(rule)) {
       EXPECT_EQ(big_keys.code(), StatusCode::kDiverged);
+      EXPECT_NE(big_keys.message().find("the " + testing::RuleName(rule) + " rule"), std::string::npos)
+          << big_keys.message();
       EXPECT_NE(big_keys.message().find("normalise the keys"), std::string::npos) << big_keys.message();
     } else {
       EXPECT_TRUE(big_keys.ok());
@@ -399,22 +414,25 @@ TEST(MemoryScan, ExtremesStayFiniteOrSayWhy) {
 
 // A token that forgets everything, among tokens that forget nothing: weights after it must not lose their digits.
 TEST(MemoryScan, AbruptForgettingKeepsLaterWeightsExact) {
-  MemoryScanShape s{.T = 64, .Dk = 64, .Dv = 64};
-  ScanProblem<float> p = RandomScanProblem(s, {.min_decay = 0.9999, .max_decay = 1.0}, 2);
-  *p.g.rows().At(0, 0, 7) = -80000.0f;
-  const Forward expected = RunRef(p), actual = RunFast(p, 0);
-  ExpectNear("reads", actual.reads, expected.reads, StateNorm(p, expected.final_state.Values()), Walk(s));
-  // Write strength 0 in places, as one-hot routing gives, has a finite gradient.
-  *p.b.rows().At(0, 0, 9) = 0;
-  ScanGradients<float> gradients(s);
-  const Forward forward = RunFast(p, 0);
-  std::vector<float> scratch(static_cast<size_t>(MemoryScanBackwardScratchFloats(s)));
-  MemoryScanBackwardArgs<float> args = p.Backward();
-  args.saved = forward.saved.data();
-  gradients.Attach(&args);
-  ASSERT_TRUE(MemoryScanBackward(args, 0, 1, scratch.data()).ok());
-  EXPECT_TRUE(AllFinite(gradients.b) && AllFinite(gradients.g) && AllFinite(gradients.v));
-  EXPECT_NE(gradients.b.rows().At(0, 0, 9)[0], 0.0f);
+  for (const WriteRule rule : testing::AllWriteRules()) {
+    const MemoryScanShape s{.T = 64, .Dk = 64, .Dv = 64, .rule = rule};
+    SCOPED_TRACE(Describe(s));
+    ScanProblem<float> p = RandomScanProblem(s, {.min_decay = 0.9999, .max_decay = 1.0}, 2);
+    *p.g.rows().At(0, 0, 7) = -80000.0f;
+    const Forward expected = RunRef(p), actual = RunFast(p, 0);
+    ExpectNear("reads", actual.reads, expected.reads, StateNorm(p, expected.final_state.Values()), Walk(s));
+    // Write strength 0 in places, as one-hot routing gives, has a finite gradient.
+    *p.b.rows().At(0, 0, 9) = 0;
+    ScanGradients<float> gradients(s);
+    const Forward forward = RunFast(p, 0);
+    std::vector<float> scratch(static_cast<size_t>(MemoryScanBackwardScratchFloats(s)));
+    MemoryScanBackwardArgs<float> args = p.Backward();
+    args.saved = forward.saved.data();
+    gradients.Attach(&args);
+    ASSERT_TRUE(MemoryScanBackward(args, 0, 1, scratch.data()).ok());
+    EXPECT_TRUE(AllFinite(gradients.b) && AllFinite(gradients.g) && AllFinite(gradients.v));
+    EXPECT_NE(gradients.b.rows().At(0, 0, 9)[0], 0.0f);
+  }
 }
 
 TEST(MemoryScan, ValidateNamesTheProblem) {
@@ -431,6 +449,10 @@ TEST(MemoryScan, ValidateNamesTheProblem) {
   EXPECT_NE(message([](auto& s) { s.mode = ScanMode::kChunkMean; }).find("chunk"), std::string::npos);
   EXPECT_NE(message([](auto& s) { s.mode = ScanMode::kChunkStart, s.chunk = 2, s.lag = 1; }).find("lag"),
             std::string::npos);
+  for (const ScanMode mode : {ScanMode::kChunkStart, ScanMode::kChunkMean}) {
+    const auto gated_chunks = [&](auto& s) { s.rule = WriteRule::kGatedDelta, s.mode = mode, s.chunk = 2; };
+    EXPECT_NE(message(gated_chunks).find("gated_delta has no chunk modes"), std::string::npos);
+  }
   EXPECT_NE(message([](auto& s) { s.Dk = 0; }).find("Dk"), std::string::npos);
   EXPECT_NE(message([](auto& s) { s.T = -1; }).find("negative"), std::string::npos);
 }

@@ -4,12 +4,30 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/rng.h"
 #include "tensorcache/kernels/memory_scan.h"
 #include "testing/guarded_buffer.h"
 
 namespace tensorcache::testing {
+
+inline std::vector<WriteRule> AllWriteRules() {
+  std::vector<WriteRule> rules;
+  for (const auto& [rule, name] : EnumNames(WriteRule())) rules.push_back(rule);
+  return rules;
+}
+
+inline std::string RuleName(WriteRule rule) {
+  for (const auto& [value, name] : EnumNames(rule)) {
+    if (value == rule) return std::string(name);
+  }
+  return "?";
+}
+
+// Chunk modes are the paper's, which has no gated_delta.
+inline bool HasChunkModes(WriteRule rule) { return rule != WriteRule::kGatedDelta; }
 
 struct ScanOptions {
   bool constant_per_head = false;  // log-decay and write strength

@@ -1,6 +1,6 @@
 // The decode step of memory_scan: a strip of columns at a time, so that A passes through the core once.
 //
-// The delta rule must know k A before it can write: it looks at its strip twice, the second time in L1.
+// The delta rules must know k A before they can write: they look at their strip twice, the second time in L1.
 //
 // Whether A is still finite costs next to nothing: a number of A that is not finite makes the sum that reads its column
 // not finite, whatever the query, since 0 * inf is NaN. So the reads of one query tell, Dv numbers for Dk x Dv. Without a
@@ -36,7 +36,8 @@ struct StepItem {
   WriteRule rule;
   float decay;  // state' = decay * state + strength * ...
   float strength;
-  const float* k;  // null: nothing is written
+  float prediction_decay;  // delta rules write v - prediction_decay * k state
+  const float* k;          // null: nothing is written
   const float* v;
   float* state;
   int64_t row;      // stride of the state's rows
@@ -87,7 +88,8 @@ HWY_INLINE bool Strip(const StepItem& item, const StepReads& reads, int64_t j, T
       const V ki = hn::Set(d, k[i]);
       for (int n = 0; n < NV; ++n) predicted[n] = hn::MulAdd(ki, hn::LoadU(d, a + n * lanes), predicted[n]);
     }
-    for (int n = 0; n < NV; ++n) u[n] = hn::Sub(u[n], predicted[n]);
+    const V prediction_decay = hn::Set(d, item.prediction_decay);
+    for (int n = 0; n < NV; ++n) u[n] = hn::NegMulAdd(prediction_decay, predicted[n], u[n]);
     a = item.state + j;
   }
   if constexpr (kWrite == StepWrite::kOuter || kWrite == StepWrite::kDelta) {
@@ -171,7 +173,8 @@ bool WriteGroup(const StepItem& item, const StepReads& reads, int64_t heads) {
 bool WriteAndReadGroup(const StepItem& item, const StepReads& reads, int64_t heads) {
   switch (item.rule) {
     case WriteRule::kOuter: return WriteGroup<StepWrite::kOuter>(item, reads, heads);
-    case WriteRule::kDelta: return WriteGroup<StepWrite::kDelta>(item, reads, heads);
+    case WriteRule::kDelta:
+    case WriteRule::kGatedDelta: return WriteGroup<StepWrite::kDelta>(item, reads, heads);
     case WriteRule::kWedge: return WriteGroup<StepWrite::kWedge>(item, reads, heads);
   }
   return true;
@@ -211,6 +214,7 @@ int64_t StepItems(const MemoryStepArgs& args, int64_t begin, int64_t end) {
       const hn::CappedTag<float, 1> one;
       item.decay = hn::GetLane(ExpNonPositive(one, hn::Set(one, *args.evicted.log_decay.At(b, g, 0))));
       item.strength = *args.evicted.write_strength.At(b, g, 0);
+      item.prediction_decay = args.rule == WriteRule::kGatedDelta ? item.decay : 1.0f;
     }
     StepReads reads{};
     if (args.q) {

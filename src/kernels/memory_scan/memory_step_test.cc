@@ -56,13 +56,11 @@ struct Steps {
   RowBuffer state, reads;
 };
 
-constexpr WriteRule kRules[] = {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge};
-
 TEST(MemoryStep, InfiniteValueIsReportedWithItsHead) {
   ForEachTarget([&](const std::string&) {
-    for (const WriteRule rule : kRules) {
+    for (const WriteRule rule : testing::AllWriteRules()) {
       for (const bool reads : {true, false}) {
-        SCOPED_TRACE("rule " + std::to_string(static_cast<int>(rule)) + (reads ? ", read" : ", not read"));
+        SCOPED_TRACE(testing::RuleName(rule) + (reads ? ", read" : ", not read"));
         Steps steps({.B = 2, .H = 6, .G = 3, .T = 1, .Dk = 20, .Dv = 20, .rule = rule}, {});
         MemoryStepArgs args = steps.Args(0);
         if (!reads) args.q = {};
@@ -81,20 +79,23 @@ TEST(MemoryStep, InfiniteValueIsReportedWithItsHead) {
 // Step by step, the answer is what a look at the whole state says.
 TEST(MemoryStep, DivergingDeltaRuleIsReportedWhenItHappens) {
   ForEachTarget([&](const std::string&) {
-    for (const bool reads : {true, false}) {
-      Steps steps({.H = 2, .G = 1, .T = 40, .Dk = 32, .Dv = 33, .rule = WriteRule::kDelta}, {.key_norm = 1e3});
-      int64_t t = 0;
-      for (; t < 40 && steps.StateIsFinite(); ++t) {
-        MemoryStepArgs args = steps.Args(t);
-        if (!reads) args.q = {};
-        const Status status = steps.Run(args);
-        EXPECT_EQ(status.ok(), steps.StateIsFinite()) << "token " << t;
-        if (status.ok()) continue;
-        EXPECT_EQ(status.code(), StatusCode::kDiverged);
-        EXPECT_NE(status.message().find("normalise the keys"), std::string::npos) << status.message();
+    for (const WriteRule rule : {WriteRule::kDelta, WriteRule::kGatedDelta}) {
+      for (const bool reads : {true, false}) {
+        SCOPED_TRACE(testing::RuleName(rule) + (reads ? ", read" : ", not read"));
+        Steps steps({.H = 2, .G = 1, .T = 40, .Dk = 32, .Dv = 33, .rule = rule}, {.key_norm = 1e3});
+        int64_t t = 0;
+        for (; t < 40 && steps.StateIsFinite(); ++t) {
+          MemoryStepArgs args = steps.Args(t);
+          if (!reads) args.q = {};
+          const Status status = steps.Run(args);
+          EXPECT_EQ(status.ok(), steps.StateIsFinite()) << "token " << t;
+          if (status.ok()) continue;
+          EXPECT_EQ(status.code(), StatusCode::kDiverged);
+          EXPECT_NE(status.message().find("normalise the keys"), std::string::npos) << status.message();
+        }
+        EXPECT_GT(t, 1);
+        EXPECT_LT(t, 40) << "the state should have diverged";
       }
-      EXPECT_GT(t, 1);
-      EXPECT_LT(t, 40) << "the state should have diverged";
     }
   });
 }

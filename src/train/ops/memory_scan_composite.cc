@@ -75,12 +75,14 @@ Tensor DecayMask(const Tensor& of, const Tensor& prefix, bool strict) {
   return (of - prefix.transpose(3, 4)).masked_fill(hidden, kNever).exp();
 }
 
-// The residuals of the delta rule are u = fixed - by_state A, with A the state at the start of the chunk. In exact mode
-// (I + L) u = v - exp(P_{p-1}) k A, L_pj = exp(P_{p-1} - P_j) b_j k_p . k_j for j < p.
-std::pair<Tensor, Tensor> DeltaResiduals(const Writes& w, bool exact) {
+// The residuals of delta rules are u = fixed - by_state A, with A the state at the start of the chunk. In exact mode
+// (I + L) u = v - exp(E_p) k A, L_pj = exp(E_p - P_j) b_j k_p . k_j for j < p, with E_p = P_{p-1} for delta and P_p for
+// gated_delta.
+std::pair<Tensor, Tensor> DeltaResiduals(const Writes& w, WriteRule rule, bool exact) {
   if (!exact) return {w.v, w.k};
-  const Tensor lower = at::matmul(w.k, (w.b * w.k).transpose(3, 4)) * DecayMask(w.before, w.prefix, /*strict=*/true);
-  const Tensor right = at::cat({w.v, w.before.exp() * w.k}, 4);
+  const Tensor& exponent = rule == WriteRule::kGatedDelta ? w.prefix : w.before;
+  const Tensor lower = at::matmul(w.k, (w.b * w.k).transpose(3, 4)) * DecayMask(exponent, w.prefix, /*strict=*/true);
+  const Tensor right = at::cat({w.v, exponent.exp() * w.k}, 4);
   const Tensor solved =
       at::linalg_solve_triangular(lower, right, /*upper=*/false, /*left=*/true, /*unitriangular=*/true);
   return {solved.narrow(4, 0, w.v.size(4)), solved.narrow(4, w.v.size(4), w.k.size(4))};
@@ -98,8 +100,8 @@ States Scan(const Writes& w, WriteRule rule, bool exact, const Tensor& initial) 
   const Tensor key_t = ((end - w.prefix).exp() * w.k).transpose(3, 4);  // (B, G, N, Dk, C)
   const Tensor decay = end.exp();
   Tensor values = w.b * w.v, by_state, written;
-  if (rule == WriteRule::kDelta) {
-    const auto [fixed, factor] = DeltaResiduals(w, exact);
+  if (IsDelta(rule)) {
+    const auto [fixed, factor] = DeltaResiduals(w, rule, exact);
     values = w.b * fixed;
     by_state = w.b * factor;
   } else {
@@ -110,14 +112,14 @@ States Scan(const Writes& w, WriteRule rule, bool exact, const Tensor& initial) 
   Tensor A = initial;
   for (int64_t c = 0; c < w.k.size(2); ++c) {
     starts.push_back(A);
-    if (rule == WriteRule::kDelta) {
+    if (IsDelta(rule)) {
       all_values.push_back(values.select(2, c) - at::matmul(by_state.select(2, c), A));
       A = decay.select(2, c) * A + at::matmul(key_t.select(2, c), all_values.back());
     } else {
       A = decay.select(2, c) * A + written.select(2, c);
     }
   }
-  if (rule == WriteRule::kDelta) values = at::stack(all_values, 2);
+  if (IsDelta(rule)) values = at::stack(all_values, 2);
   return {.starts = at::stack(starts, 2), .values = values, .last = A};
 }
 

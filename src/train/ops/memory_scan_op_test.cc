@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/memory_scan/memory_scan_ref.h"
+#include "kernels/memory_scan/memory_scan_testing.h"
 #include "train/ops/fields_testing.h"
 #include "train/ops/gradcheck_testing.h"
 #include "train/ops/items.h"
@@ -28,9 +29,9 @@ struct Case {
 
 std::string Describe(const Case& c) {
   const MemoryScanShape& s = c.shape;
-  std::string text = "rule " + std::to_string(static_cast<int>(s.rule)) + " mode " +
-                     std::to_string(static_cast<int>(s.mode)) + (c.decay_per_token ? " decays" : " decay") +
-                     (c.strength_per_token ? " strengths" : " strength") + (c.initial ? "" : " zero");
+  std::string text = testing::RuleName(s.rule) + " mode " + std::to_string(static_cast<int>(s.mode)) +
+                     (c.decay_per_token ? " decays" : " decay") + (c.strength_per_token ? " strengths" : " strength") +
+                     (c.initial ? "" : " zero");
   const auto add = [&](const char* name, int64_t value) { text += std::string(name) + std::to_string(value); };
   add(" B=", s.B), add(" H=", s.H), add(" G=", s.G), add(" T=", s.T), add(" Dk=", s.Dk), add(" Dv=", s.Dv);
   add(" lag=", s.lag), add(" past=", s.past), add(" chunk=", s.chunk);
@@ -131,7 +132,7 @@ void ExpectSame(const ScanRun& actual, const ScanRun& expected, const Magnitudes
 
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+  for (const WriteRule rule : testing::AllWriteRules()) {
     const bool wedge = rule == WriteRule::kWedge;
     const auto dv = [&](int64_t Dk, int64_t Dv) { return wedge ? Dk : Dv; };
     const auto add = [&](Case c) {
@@ -146,6 +147,7 @@ std::vector<Case> Cases() {
     add({{.B = 1, .H = 4, .G = 2, .T = 150, .Dk = 24, .Dv = dv(24, 9), .lag = 1, .past = 1}});
     add({{.B = 2, .H = 2, .G = 2, .T = 129, .Dk = 8, .Dv = dv(8, 10), .lag = 0}, true, true, false});
     for (const ScanMode mode : {ScanMode::kChunkStart, ScanMode::kChunkMean}) {
+      if (!testing::HasChunkModes(rule)) break;
       add({{.B = 2, .H = 4, .G = 2, .T = 45, .Dk = 6, .Dv = dv(6, 7), .mode = mode, .chunk = 16}});
       add({{.B = 1, .H = 2, .G = 2, .T = 32, .Dk = 9, .Dv = dv(9, 3), .mode = mode, .chunk = 8}, false, false});
       add({{.B = 2, .H = 1, .G = 1, .T = 5, .Dk = 4, .Dv = dv(4, 6), .mode = mode, .chunk = 7}, true, false, false});
@@ -275,11 +277,12 @@ TEST_F(MemoryScanOp, CompositeGradientsAreFiniteDifferences) {
         },
         tensors));
   };
-  for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kWedge}) {
+  for (const WriteRule rule : testing::AllWriteRules()) {
     const int64_t Dv = rule == WriteRule::kWedge ? 2 : 3;
     check({{.B = 1, .H = 2, .G = 1, .T = 4, .Dk = 2, .Dv = Dv, .lag = 2, .past = 1, .rule = rule}});
     check({{.B = 1, .H = 1, .G = 1, .T = 3, .Dk = 2, .Dv = Dv, .lag = 1, .past = 1, .rule = rule}, false, false});
     for (const ScanMode mode : {ScanMode::kChunkStart, ScanMode::kChunkMean}) {
+      if (!testing::HasChunkModes(rule)) break;
       check({{.B = 1, .H = 2, .G = 1, .T = 5, .Dk = 2, .Dv = Dv, .rule = rule, .mode = mode, .chunk = 2}});
     }
   }
@@ -444,6 +447,12 @@ TEST_F(MemoryScanOp, RefusesWhatItCannotDo) {
     EXPECT_THROW(MemoryScan(with([](auto& x) { x.past_log_decay = Tensor(); }), backend), c10::Error);
     EXPECT_THROW(MemoryScan(with([](auto& x) { x.log_decay = x.log_decay[0][0]; }), backend), c10::Error);
     EXPECT_THROW(MemoryScan(with([](auto& x) { x.mode = ScanMode::kChunkStart; }), backend), c10::Error);
+    for (const ScanMode mode : {ScanMode::kChunkStart, ScanMode::kChunkMean}) {
+      const MemoryScanInputs gated =
+          Leaves(RandomInputs({{.T = 4, .Dk = 3, .Dv = 3, .rule = WriteRule::kGatedDelta, .mode = mode, .chunk = 2}}),
+                 at::kFloat);
+      EXPECT_THROW(MemoryScan(gated, backend), c10::Error);
+    }
   }
   const Tensor sum = MemoryScan(in, Backend::kFused).reads.sum();
   EXPECT_THROW(torch::autograd::grad({sum}, {in.q}, {}, /*retain_graph=*/true, /*create_graph=*/true), c10::Error);
