@@ -65,5 +65,7 @@ void BenchWindowAttention(Driver& driver);
 void BenchRope(Driver& driver);
 void BenchMatmul(Driver& driver);
 void BenchNorm(Driver& driver);
+void BenchReadNorm(Driver& driver);
+void BenchShortConv(Driver& driver);
 
 }  // namespace tensorcache::bench

@@ -26,6 +26,8 @@ constexpr KernelBench kKernelBenches[] = {
     {"rope", bench::BenchRope},
     {"matmul", bench::BenchMatmul},
     {"norm", bench::BenchNorm},
+    {"read_norm", bench::BenchReadNorm},
+    {"short_conv", bench::BenchShortConv},
 };
 
 bool MetGoal(const Row& row) { return row.goal_is_upper_bound ? row.fraction <= row.goal : row.fraction >= row.goal; }

@@ -13,9 +13,9 @@ run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${WORK}/prefix)
 
 # What is installed is what others can come to depend on: a header more or less is meant, or a mistake.
 set(headers
-    cache.h choices.h config.h executor.h kernels/matmul.h kernels/memory_scan.h kernels/norm.h kernels/rope.h
-    kernels/rows.h kernels/window_attention.h model.h sampling.h session.h status.h tensor_cache_config.h tokenizer.h
-    version.h)
+    cache.h choices.h config.h executor.h kernels/matmul.h kernels/memory_scan.h kernels/norm.h kernels/read_norm.h
+    kernels/rope.h kernels/rows.h kernels/short_conv.h kernels/window_attention.h model.h sampling.h session.h status.h
+    tensor_cache_config.h tokenizer.h version.h)
 list(TRANSFORM headers PREPEND tensorcache/)
 file(GLOB_RECURSE installed LIST_DIRECTORIES false RELATIVE ${WORK}/prefix/include ${WORK}/prefix/include/*)
 list(SORT installed)
