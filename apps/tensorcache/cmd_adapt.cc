@@ -90,14 +90,13 @@ void AddOptions(Options& app, AdaptArguments& arguments) {
       "any other: `tensorcache eval --model DIR --method tensor_cache,window,streaming_llm` compares.");
 }
 
-// What a memory needs that joins a model late: nothing at the start, and keys and queries of one length whatever the
-// model's are.
+// The associative design is what a memory needs that joins a model late: it adds nothing at the start, and its keys and queries
+// have one length whatever the model's are.
 void AddMemory(train::TrainConfig& config) {
   CacheConfig& cache = config.model.cache;
   if (cache.method == CacheMethod::kTensorCache) return;  // it has one already
   cache.method = CacheMethod::kTensorCache;
-  cache.tensor_cache = {.address = {.rope = false, .normalize_queries = true, .normalize_keys = true},
-                        .read = {.zero_output = true}};
+  cache.tensor_cache.Apply(MemoryDesign::kAssociative);
 }
 
 // What is new learns faster than what was there.

@@ -60,6 +60,10 @@ struct TwoLevelCacheConfig {
 //   lambda_logit, eta_logit  (G, timescales): lambda = sigmoid(.)
 //   slot_keys                (G, slots, D); required if there are several slots
 //   alpha                    (1), two timescales: the slow memory counts sigmoid(alpha)
+//   conv_q, conv_k, conv_v   (H or G, taps, D), address.conv: the convolution's weights
+//   read_norm.weight         (H, D), read.norm; read_norm.floor (H), if it is soft
+// With write.decay or write.strength per_token, CacheBlock::gates has for each head the numbers that are added to its
+// lambda_logit (one per timescale), if decay is per_token, and then those for its eta_logit, if strength is.
 using LearnedNumbers = std::map<std::string, std::vector<float>, std::less<>>;
 
 // One block of one layer. A token's heads lie one after the other; strides count floats from token to token, 0: dense.
@@ -71,6 +75,8 @@ struct CacheBlock {
   int64_t k_stride = 0;
   const float* v = nullptr;  // (tokens, G, D)
   int64_t v_stride = 0;
+  const float* gates = nullptr;  // (tokens, G, gates()): what the model computes of each token for its method
+  int64_t gates_stride = 0;
   float* local = nullptr;  // (tokens, H, D): attention over the window (and sinks); null: nobody attends
   int64_t local_stride = 0;
   float* reads = nullptr;  // (tokens, H, D): of the memory; null: nobody reads; ignored in layers without one
@@ -125,6 +131,8 @@ class TwoLevelCache {
   static Status AdvanceAll(int64_t layer, std::span<const Step> steps, CacheWorkspace& workspace);
 
   const TwoLevelCacheConfig& config() const;
+  // Numbers per token and key/value head that layer `layer` wants in CacheBlock::gates: 0 for most methods and options.
+  int64_t gates(int64_t layer) const;
   // Whether layer `layer` has a second level; false for layers that are not there.
   bool HasMemory(int64_t layer) const;
   // Tokens that layer `layer` has seen; 0 for layers that are not there.

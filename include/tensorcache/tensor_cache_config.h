@@ -20,10 +20,39 @@ constexpr auto EnumNames(MemoryWrite) {
                                                                   {MemoryWrite::kChunkMean, "chunk_mean"}});
 }
 
-enum class MemoryGate { kScalar, kPerToken };
+// Whether a head decays, or writes, with the same strength always (the paper), or with one that the written token tells.
+enum class MemoryRate { kPerHead, kPerToken };
+constexpr auto EnumNames(MemoryRate) {
+  return std::to_array<std::pair<MemoryRate, std::string_view>>(
+      {{MemoryRate::kPerHead, "per_head"}, {MemoryRate::kPerToken, "per_token"}});
+}
+
+// What the memory is addressed by: keys and queries behind rotary embedding, which turn with their distance (the paper), or
+// before it, which do not.
+enum class MemoryAddress { kRope, kContent };
+constexpr auto EnumNames(MemoryAddress) {
+  return std::to_array<std::pair<MemoryAddress, std::string_view>>(
+      {{MemoryAddress::kRope, "rope"}, {MemoryAddress::kContent, "content"}});
+}
+
+// What queries and keys are mapped to before they meet. softmax_pair: [softmax(x), softmax(-x)], twice as wide.
+enum class MemoryFeatures { kNone, kSoftmaxPair };
+constexpr auto EnumNames(MemoryFeatures) {
+  return std::to_array<std::pair<MemoryFeatures, std::string_view>>(
+      {{MemoryFeatures::kNone, "none"}, {MemoryFeatures::kSoftmaxPair, "softmax_pair"}});
+}
+
+// The norm of each head's read. soft: r / sqrt(mean(r^2) + c^2) with a learned c, which leaves small reads small.
+enum class ReadNormKind { kNone, kRms, kSoft };
+constexpr auto EnumNames(ReadNormKind) {
+  return std::to_array<std::pair<ReadNormKind, std::string_view>>(
+      {{ReadNormKind::kNone, "none"}, {ReadNormKind::kRms, "rms"}, {ReadNormKind::kSoft, "soft"}});
+}
+
+enum class MemoryGate { kScalar, kPerToken, kChannel };
 constexpr auto EnumNames(MemoryGate) {
   return std::to_array<std::pair<MemoryGate, std::string_view>>(
-      {{MemoryGate::kScalar, "scalar"}, {MemoryGate::kPerToken, "per_token"}});
+      {{MemoryGate::kScalar, "scalar"}, {MemoryGate::kPerToken, "per_token"}, {MemoryGate::kChannel, "channel"}});
 }
 
 enum class RouteBy { kKey, kQuery };
@@ -37,24 +66,46 @@ constexpr auto EnumNames(MemoryLayers) {
       {{MemoryLayers::kAll, "all"}, {MemoryLayers::kNone, "none"}, {MemoryLayers::kTop, "top"}});
 }
 
+// What all options but `layers` start from: the paper's memory, which reads what stood at a distance that it was trained on,
+// or one that is addressed by content and reads what followed a key, however long ago.
+enum class MemoryDesign { kPaper, kAssociative };
+constexpr auto EnumNames(MemoryDesign) {
+  return std::to_array<std::pair<MemoryDesign, std::string_view>>(
+      {{MemoryDesign::kPaper, "paper"}, {MemoryDesign::kAssociative, "associative"}});
+}
+
 // What is written into the memory, when, and how strongly.
 struct MemoryWriteOptions {
   WriteRule rule = WriteRule::kOuter;
   MemoryWrite when = MemoryWrite::kEvict;
   int64_t chunk = 32;
+  MemoryRate decay = MemoryRate::kPerHead;
   double lambda_init = 0.995;
   bool learn_lambda = true;
+  double first_half_life = 0;
+  double last_half_life = 0;
+  double max_half_life = 0;
+  MemoryRate strength = MemoryRate::kPerHead;
   double eta_init = 0.05;
   bool learn_eta = true;
   double value_scale = 1;
 
   template <class V>
   void Fields(V& v) {
-    v("rule", rule, "outer: A <- lambda A + eta k^T v; delta writes what A does not know yet; wedge: k^T v - v^T k");
+    v("rule", rule,
+      "outer: A <- lambda A + eta k^T v; delta writes what A does not know yet, gated_delta what lambda A does not; wedge: "
+      "k^T v - v^T k");
     v("when", when, "evict: when a token leaves the window; insert: on arrival; chunk_*: the paper's training modes");
     v("chunk", chunk, "C, tokens per chunk of the chunk modes");
+    v("decay", decay, "per_head: lambda is a number per head; per_token: lambda = sigmoid(w x + c), x the written token");
     v("lambda_init", lambda_init, "lambda, decay of the memory per write, at the start of training");
     v("learn_lambda", learn_lambda, "false: lambda stays as it is");
+    v("first_half_life", first_half_life,
+      "half-life of the first head at the start, in tokens, instead of lambda_init; the others follow in equal ratios. 0: "
+      "lambda_init in all heads");
+    v("last_half_life", last_half_life, "half-life of the last head at the start");
+    v("max_half_life", max_half_life, "no head ever forgets more slowly; 0: no limit");
+    v("strength", strength, "per_head: eta is a number per head; per_token: eta = sigmoid(w x + c), x the written token");
     v("eta_init", eta_init, "eta, write rate, at the start of training");
     v("learn_eta", learn_eta, "false: eta stays as it is");
     v("value_scale", value_scale, "memory writes use value_scale * v");
@@ -67,15 +118,30 @@ struct MemoryWriteOptions {
 
 // The keys and queries that the memory is addressed by.
 struct MemoryAddressOptions {
-  bool rope = true;
+  MemoryAddress by = MemoryAddress::kRope;
+  int64_t conv = 0;
+  bool shift = false;
   bool normalize_queries = false;
   bool normalize_keys = false;
+  MemoryFeatures features = MemoryFeatures::kNone;
 
   template <class V>
   void Fields(V& v) {
-    v("rope", rope, "false: the memory is addressed by keys and queries before rotary embedding");
+    v("by", by, "rope: keys and queries behind rotary embedding; content: before it, whatever their distance");
+    v("conv", conv, "taps of a learned convolution over time of the memory's q, k and v; 0: none");
+    v("shift", shift, "a value is written under the key of the token before it");
     v("normalize_queries", normalize_queries, "memory reads use q / |q|");
     v("normalize_keys", normalize_keys, "memory writes use k / |k|");
+    v("features", features, "softmax_pair: q and k become [softmax(x), softmax(-x)], rule outer only");
+  }
+  template <class V>
+  void OldKeys(V& v) {
+    FlagFor rope{by, MemoryAddress::kRope, MemoryAddress::kContent};
+    v("rope", rope);
+  }
+  template <class V>
+  void Short(V& v) {
+    v(by);
   }
 };
 
@@ -84,15 +150,17 @@ struct MemoryReadOptions {
   MemoryGate gate = MemoryGate::kScalar;
   double gate_init = 0;
   bool learn_gate = true;
+  ReadNormKind norm = ReadNormKind::kNone;
   bool zero_output = false;
   bool normalize = false;
   double floor = 1;
 
   template <class V>
   void Fields(V& v) {
-    v("gate", gate, "scalar: one g per layer; per_token: sigmoid(w x + b)");
+    v("gate", gate, "scalar: one g per layer; per_token: sigmoid(w x + b); channel: sigmoid(W x + b), for each channel");
     v("gate_init", gate_init, "g (or b), the gate's logit at the start of training");
     v("learn_gate", learn_gate, "false: the gate stays as it is");
+    v("norm", norm, "of each head's read: rms: r / sqrt(mean r^2); soft: r / sqrt(mean r^2 + c^2) with a learned c");
     v("zero_output", zero_output, "W_tc starts at zero: training starts from what window attention computes");
     v("normalize", normalize, "divide each read by max(|q z|, floor), z the memory of ones");
     v("floor", floor, "the least divisor of normalize");
@@ -132,6 +200,7 @@ struct MemoryTimescaleOptions {
 };
 
 struct TensorCacheConfig {
+  MemoryDesign design = MemoryDesign::kPaper;
   MemoryWriteOptions write;
   MemoryAddressOptions address;
   MemoryReadOptions read;
@@ -140,8 +209,15 @@ struct TensorCacheConfig {
   MemoryLayers layers = MemoryLayers::kAll;
   int64_t top_layers = 1;
 
+  // All options as the design has them; which layers have a memory stays.
+  void Apply(MemoryDesign wanted);
+
+  // The design comes first: what a file or a command line says of single keys comes after it.
   template <class V>
   void Fields(V& v) {
+    const MemoryDesign before = design;
+    v("design", design, "paper, or associative: what all groups below start from; single keys override it");
+    if (design != before) Apply(design);
     v("write", write, "what is written into the memory, and when");
     v("address", address, "the keys and queries that the memory is addressed by");
     v("read", read, "what becomes of a read");
@@ -177,10 +253,28 @@ struct TensorCacheConfig {
     v("alpha_init", timescales.alpha_init);
     v("normalize_reads", read.normalize);
     v("read_floor", read.floor);
-    v("memory_rope", address.rope);
+    FlagFor rope{address.by, MemoryAddress::kRope, MemoryAddress::kContent};
+    v("memory_rope", rope);
     v("layers", layers);
     v("top_layers", top_layers);
   }
 };
+
+inline void TensorCacheConfig::Apply(MemoryDesign wanted) {
+  *this = {.design = wanted, .layers = layers, .top_layers = top_layers};
+  if (wanted == MemoryDesign::kPaper) return;
+  write.rule = WriteRule::kGatedDelta;
+  write.decay = MemoryRate::kPerToken;
+  write.strength = MemoryRate::kPerToken;
+  write.first_half_life = 32;
+  write.last_half_life = 8192;
+  write.eta_init = 0.5;
+  address.by = MemoryAddress::kContent;
+  address.conv = 4;
+  address.normalize_queries = true;
+  address.normalize_keys = true;
+  read.norm = ReadNormKind::kSoft;
+  read.zero_output = true;
+}
 
 }  // namespace tensorcache

@@ -25,6 +25,8 @@
 //     v("window_size", window);
 //   }
 //
+// A choice that was true or false there is listed as a FlagFor (tensorcache/choices.h).
+//
 // And a struct may have a field that stands for the whole: with `void Short(V& v) { v(rule); }`, "write": "delta" is read as
 // "write": {"rule": "delta"}.
 #pragma once
@@ -42,6 +44,7 @@
 
 #include "core/check.h"
 #include "core/json.h"
+#include "tensorcache/choices.h"
 #include "tensorcache/status.h"
 
 namespace tensorcache {
@@ -125,6 +128,10 @@ template <class T>
 constexpr bool kIsOptional = false;
 template <class T>
 constexpr bool kIsOptional<std::optional<T>> = true;
+template <class T>
+constexpr bool kIsFlag = false;
+template <class T>
+constexpr bool kIsFlag<FlagFor<T>> = true;
 
 // The parts that do not depend on the field's type (config.cc). `path` is the key's path, "" for the whole config.
 std::string OneOf(std::span<const std::string_view> names);  // "one of a, b, c"
@@ -156,7 +163,7 @@ std::vector<std::string_view> NamesOf() {
 // The type in words, for messages and help.
 template <class T>
 std::string TypeName() {
-  if constexpr (std::same_as<T, bool>) {
+  if constexpr (std::same_as<T, bool> || kIsFlag<T>) {
     return "true or false";
   } else if constexpr (Integer<T>) {
     return "an integer";
@@ -184,6 +191,9 @@ Status Read(const Json& json, const std::string& path, T* out) {
   if constexpr (std::same_as<T, bool>) {
     if (!json.is_boolean()) return TypeError(path, TypeName<T>(), json);
     *out = json.get<bool>();
+  } else if constexpr (kIsFlag<T>) {
+    if (!json.is_boolean()) return TypeError(path, TypeName<T>(), json);
+    out->field = json.get<bool>() ? out->when_true : out->when_false;
   } else if constexpr (Integer<T>) {
     uint64_t bits = 0;
     using Limits = std::numeric_limits<T>;
@@ -361,6 +371,8 @@ struct FieldFinder {
   Status operator()(const std::string&, T& field) {
     if constexpr (HasShort<T>) {
       if (!text.starts_with('{')) field.Short(*this);
+    } else if constexpr (kIsFlag<T>) {
+      address = &field.field;
     } else if constexpr (!Struct<T>) {
       address = &field;
     }
@@ -406,6 +418,8 @@ template <class T>
 OrderedJson Write(T& value) {
   if constexpr (std::same_as<T, float>) {
     return ShortestDouble(value);
+  } else if constexpr (kIsFlag<T>) {
+    return value.field == value.when_true;
   } else if constexpr (Enum<T>) {
     return std::string(NameOf(value));
   } else if constexpr (kIsVector<T>) {

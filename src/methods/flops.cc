@@ -16,7 +16,7 @@ double ForwardFlops(const ModelConfig& config, const StepSize& size) {
     const methods::LayerPlace place = methods::PlaceOf(config, layer);
     double weights = E * (H + 2 * G) * D + E * H * D + E * F * (config.gated_mlp ? 3 : 2);
     for (const methods::LearnedTensor& tensor : method.Tensors(place)) {
-      if (tensor.role == methods::LearnedTensor::Role::kOutput) weights += static_cast<double>(tensor.size());
+      if (tensor.role != methods::LearnedTensor::Role::kNumbers) weights += static_cast<double>(tensor.size());
     }
     forward += 2 * weights * tokens;
     forward += 4 * D * H * pairs * static_cast<double>(size.rows);

@@ -5,14 +5,13 @@
 
 namespace tensorcache::methods {
 
-float* Rotated(const RotatedArgs& args, Arena& arena) {
+void Rotate(const RotatedArgs& args, float* out) {
   const int64_t T = args.T, D = args.D;
-  float* out = arena.Take(args.heads * T * D);
   if (args.rope.cos == nullptr) {
     for (int64_t h = 0; h < args.heads; ++h) {
       for (int64_t t = 0; t < T; ++t) CopyRow(args.rows.At(0, h, t), D, out + (h * T + t) * D);
     }
-    return out;
+    return;
   }
   ApplyRope({.in = args.rows,
              .out = {.data = out, .head = T * D, .token = D},
@@ -24,6 +23,11 @@ float* Rotated(const RotatedArgs& args, Arena& arena) {
              .sin = {.data = args.rope.sin, .token = D / 2},
              .pairing = args.pairing,
              .inverse = args.inverse});
+}
+
+float* Rotated(const RotatedArgs& args, Arena& arena) {
+  float* out = arena.Take(args.heads * args.T * args.D);
+  Rotate(args, out);
   return out;
 }
 

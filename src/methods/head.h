@@ -27,7 +27,8 @@ struct RotatedArgs {
   RopePairing pairing = RopePairing::kHalfSplit;
   bool inverse = false;  // turns back
 };
-// A dense copy (heads, T, D) in the arena, rotated.
+// Copies, dense (heads, T, D) and rotated, to `out` or into the arena.
+void Rotate(const RotatedArgs& args, float* out);
 float* Rotated(const RotatedArgs& args, Arena& arena);
 
 // A block of tokens as one head sees it.
@@ -41,6 +42,7 @@ struct HeadBlock {
   const float* k = nullptr;            // (T, D) dense, rotated; rounded as the window rounds them
   Rows<const float> v;                 // (T, D), rounded likewise
   Rows<const float> plain_q, plain_k;  // as they came: (R, T, D) and (T, D)
+  Rows<const float> gates;             // (T, n): Method::TokenGates
   RopeRows rope;                       // for the block's tokens
   RopeRows extra_rope;                 // for what Layer::ExtraRope asked for
   std::span<float* const> arrays;      // the head's part of each array the method keeps
@@ -93,6 +95,7 @@ struct FusionRows {
   int64_t rows = 0;
   const float* x = nullptr;  // (rows, E): what the projections to q, k and v were made from
   int64_t E = 0;
+  const float* input = nullptr;  // (rows, any) dense: what the tensor of role kFusionInput makes of x; null: there is none
   float* local = nullptr;  // (rows, H D), `stride` floats from row to row; the reads stand H D floats behind
   int64_t width = 0;       // H D
   int64_t stride = 0;

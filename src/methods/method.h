@@ -55,6 +55,9 @@ struct LearnedTensor {
   enum class Role {
     kOutput,   // a matrix (E, H D) that takes the reads to the residual stream
     kNumbers,  // few numbers: gates, decays, strengths, slot keys
+    // Matrices that take a token's input, what q, k and v are projected from, to further numbers; one of each at most.
+    kCacheInput,   // (G n, E): to those that the cache gets with the token, n for each key/value head (CacheBlock::gates)
+    kFusionInput,  // (any, E): to those that the Fusion gets (FusionRows::input)
   };
   std::string name;  // "lambda_logit", as in model.layers.0.self_attn.tensor_cache.lambda_logit
   std::vector<int64_t> shape;
@@ -110,6 +113,8 @@ class Method {
   virtual bool MemoryCanBeDropped() const { return false; }
   // Exact pairs of one query and one key in a sequence of `tokens` tokens.
   virtual double VisiblePairs(const CacheConfig& cache, double tokens) const;
+  // n: numbers for each key/value head that the cache gets with a token, besides q, k and v.
+  virtual int64_t TokenGates(const LayerPlace& /*place*/) const { return 0; }
   // Arithmetic of the memory's reads and writes, per token; products with learned matrices not counted.
   virtual double MemoryFlops(const LayerPlace& /*place*/) const { return 0; }
 

@@ -77,7 +77,7 @@ TEST(ModelConfig, OldKeysAreStillRead) {
                    .eta_init = 0.25,
                    .learn_eta = false,
                    .value_scale = 3};
-  changed.address = {.rope = false, .normalize_queries = true, .normalize_keys = true};
+  changed.address = {.by = MemoryAddress::kContent, .normalize_queries = true, .normalize_keys = true};
   changed.read = {.gate = MemoryGate::kPerToken,
                   .gate_init = 2,
                   .learn_gate = false,
@@ -112,7 +112,7 @@ TEST(ModelConfig, OldKeysAreKnownByTheirNewOnes) {
   const std::string tc = "cache.tensor_cache.";
   for (const auto& [assignment, key] :
        {std::pair("rule=delta", "write.rule"), std::pair("write=insert", "write.when"),
-        std::pair("write.when=insert", "write.when"), std::pair("memory_rope=false", "address.rope"),
+        std::pair("write.when=insert", "write.when"), std::pair("memory_rope=false", "address.by"),
         std::pair("write={\"chunk\": 3}", "write"), std::pair("layers=top", "layers")}) {
     const Result<std::string> found = KeyOf(tc + assignment, ModelConfig{});
     ASSERT_TRUE(found.ok()) << found.status().message();

@@ -68,20 +68,27 @@ Status CheckBlock(const CacheSpec& spec, int64_t layer, const CacheBlock& block)
   }
   if (block.q == nullptr || block.k == nullptr || block.v == nullptr)
     return InvalidArgument("a block needs q, k and v");
+  const int64_t gates = spec.G() * spec.At(layer).gates;
+  if (gates > 0 && block.gates == nullptr) {
+    return InvalidArgument(
+        fmt::format("a block of this cache needs {} gates per token: see TwoLevelCache::gates", gates));
+  }
   const auto too_narrow = [](int64_t stride, int64_t width) { return stride != 0 && stride < width; };
   const int64_t queries = spec.H() * spec.D(), keys = spec.G() * spec.D();
   if (too_narrow(block.q_stride, queries) || too_narrow(block.k_stride, keys) || too_narrow(block.v_stride, keys) ||
-      too_narrow(block.local_stride, queries) || too_narrow(block.reads_stride, queries)) {
+      too_narrow(block.gates_stride, gates) || too_narrow(block.local_stride, queries) ||
+      too_narrow(block.reads_stride, queries)) {
     return InvalidArgument("a block's stride is shorter than its rows");
   }
   return OkStatus();
 }
 
-CacheBlock WithStrides(const CacheSpec& spec, CacheBlock block) {
+CacheBlock WithStrides(const CacheSpec& spec, int64_t layer, CacheBlock block) {
   const int64_t queries = spec.H() * spec.D(), keys = spec.G() * spec.D();
   if (block.q_stride == 0) block.q_stride = queries;
   if (block.k_stride == 0) block.k_stride = keys;
   if (block.v_stride == 0) block.v_stride = keys;
+  if (block.gates_stride == 0) block.gates_stride = spec.G() * spec.At(layer).gates;
   if (block.local_stride == 0) block.local_stride = queries;
   if (block.reads_stride == 0) block.reads_stride = queries;
   return block;
@@ -111,7 +118,8 @@ class Items {
     steps_.push_back({.spec = spec,
                       .method = *spec.At(layer).method,
                       .arrays = WritableArrays(spec, block.tokens, state),
-                      .block = WithStrides(spec, block),
+                      .gates = spec.At(layer).gates,
+                      .block = WithStrides(spec, layer, block),
                       .head = 0,
                       .position = state.position,
                       .rope = rotates ? tables.block.Rows() : RopeRows(),
@@ -250,6 +258,8 @@ const TwoLevelCacheConfig& TwoLevelCache::config() const {
   static const TwoLevelCacheConfig none;
   return impl_ == nullptr ? none : impl_->spec->config;
 }
+
+int64_t TwoLevelCache::gates(int64_t layer) const { return HasLayer(layer) ? impl_->spec->At(layer).gates : 0; }
 
 bool TwoLevelCache::HasMemory(int64_t layer) const {
   return HasLayer(layer) && impl_->spec->At(layer).method->has_memory();

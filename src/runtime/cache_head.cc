@@ -148,6 +148,7 @@ HeadBlock MakeBlock(const HeadWork& in, Arena& arena) {
   block.plain_q = {.data = in.block.q + in.head * R * D, .head = D, .token = in.block.q_stride};
   block.plain_k = {.data = in.block.k + in.head * D, .token = in.block.k_stride};
   block.v = {.data = in.block.v + in.head * D, .token = in.block.v_stride};
+  if (in.gates > 0) block.gates = {.data = in.block.gates + in.head * in.gates, .token = in.block.gates_stride};
   block.rope = in.rope;
   block.extra_rope = in.extra_rope;
   block.q = Rotated({.rows = block.plain_q, .heads = R, .T = T, .D = D, .rope = in.rope, .pairing = pairing}, arena);

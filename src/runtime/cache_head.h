@@ -11,6 +11,7 @@ struct HeadWork {
   const CacheSpec& spec;
   const methods::Layer& method;
   LayerArrays& arrays;
+  int64_t gates;                 // numbers per token that come with the head's q, k and v
   CacheBlock block;              // with strides filled in
   int64_t head;                  // g
   int64_t position;              // of the block's first token

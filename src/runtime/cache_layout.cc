@@ -57,7 +57,8 @@ Result<CacheSpec> MakeCacheSpec(const TwoLevelCacheConfig& config, std::vector<L
   }
   memories.resize(static_cast<size_t>(config.layers));
   for (int64_t i = 0; i < config.layers; ++i) {
-    CacheSpec::Layer layer{.arrays = method.Arrays(methods::PlaceOf(config, i))};
+    const methods::LayerPlace place = methods::PlaceOf(config, i);
+    CacheSpec::Layer layer{.arrays = method.Arrays(place), .gates = method.TokenGates(place)};
     TC_ASSIGN_OR_RETURN(layer.method, method.MakeLayer(config, i, memories[static_cast<size_t>(i)]));
     spec.layers.push_back(std::move(layer));
   }

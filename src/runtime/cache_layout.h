@@ -20,6 +20,7 @@ struct CacheSpec {
   struct Layer {
     std::unique_ptr<const methods::Layer> method;
     std::vector<methods::StateArray> arrays;
+    int64_t gates = 0;  // numbers per token and head that come with q, k and v
   };
 
   TwoLevelCacheConfig config;

@@ -44,7 +44,10 @@ StateKeys KeysOf(const TwoLevelCacheConfig& config) {
 // As states of version 2 have it: where nothing is rotated, memories were addressed as if it were.
 uint64_t OldFingerprint(const TwoLevelCacheConfig& config) {
   CacheConfig cache = config.cache;
-  if (!config.rope.enabled) cache.tensor_cache.address.rope = cache.infini.memory_rope = true;
+  if (!config.rope.enabled) {
+    cache.tensor_cache.address.by = MemoryAddress::kRope;
+    cache.infini.memory_rope = true;
+  }
   const std::string text = fmt::format("{} {} {} {} {} {} {} {} {} {} {}", config.layers, config.query_heads,
                                        config.kv_heads, config.head_dim, config.rope.enabled, config.rope.theta,
                                        config.rope.ntk_factor, ToOldJsonText(config.rope.scaling),

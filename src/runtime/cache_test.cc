@@ -81,9 +81,10 @@ struct Reference {
     for (int64_t i = 0; i <= t - config.cache.window; ++i) {
       const Vector k = Key(i, g);
       Vector u = Value(i, g);
-      if (config.cache.tensor_cache.write.rule == WriteRule::kDelta) {
+      if (const WriteRule rule = config.cache.tensor_cache.write.rule; IsDelta(rule)) {
+        const double decay = rule == WriteRule::kGatedDelta ? kLambda : 1;
         for (size_t j = 0; j < u.size(); ++j) {
-          for (size_t a = 0; a < k.size(); ++a) u[j] -= k[a] * A[a][j];
+          for (size_t a = 0; a < k.size(); ++a) u[j] -= decay * k[a] * A[a][j];
         }
       }
       for (size_t a = 0; a < k.size(); ++a) {
@@ -126,7 +127,7 @@ void ExpectFormulas(const TwoLevelCacheConfig& config, bool has_reads) {
 
 TEST(TwoLevelCache, AttendsToTheWindowAndReadsTheMemory) {
   for (const bool rope : {true, false}) {
-    for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta}) {
+    for (const WriteRule rule : {WriteRule::kOuter, WriteRule::kDelta, WriteRule::kGatedDelta}) {
       TwoLevelCacheConfig config = Config(CacheMethod::kTensorCache);
       config.rope.enabled = rope;
       config.cache.tensor_cache.write.rule = rule;

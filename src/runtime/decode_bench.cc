@@ -22,7 +22,13 @@ using SharedModel = std::shared_ptr<const Model>;
 CacheConfig With(CacheConfig cache, CacheMethod method, WriteRule rule = WriteRule::kOuter) {
   cache.method = method;
   cache.tensor_cache.write.rule = rule;
-  cache.tensor_cache.address.normalize_keys = rule == WriteRule::kDelta;  // random keys are too long for it
+  cache.tensor_cache.address.normalize_keys = IsDelta(rule);  // random keys are too long for it
+  return cache;
+}
+
+CacheConfig Associative(CacheConfig cache) {
+  cache.method = CacheMethod::kTensorCache;
+  cache.tensor_cache.Apply(MemoryDesign::kAssociative);
   return cache;
 }
 
@@ -101,7 +107,8 @@ Status CompareMethods(const RunBenchOptions& options, WeightType weights, RingTy
   const CacheConfig& base = options.config.cache;
   const std::vector<Entry> entries = {{"window", With(base, CacheMethod::kWindow)},
                                       {"tensor_cache outer", With(base, CacheMethod::kTensorCache)},
-                                      {"tensor_cache delta", With(base, CacheMethod::kTensorCache, WriteRule::kDelta)}};
+                                      {"tensor_cache delta", With(base, CacheMethod::kTensorCache, WriteRule::kDelta)},
+                                      {"tensor_cache associative", Associative(base)}};
   std::vector<Decoding> decodings;
   for (const Entry& entry : entries) {
     TC_ASSIGN_OR_RETURN(const SharedModel model, Make(options, entry.cache, weights, ring));

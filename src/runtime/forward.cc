@@ -142,6 +142,13 @@ void ForwardPass::ProjectHeads(const LayerWeights& layer, const float* normed, c
   });
 }
 
+const float* ForwardPass::ProjectInput(const LinearWeights& linear, const float* normed, Workspace::Array array) {
+  if (linear.matrix.out() == 0) return nullptr;
+  float* y = workspace_.Get(array, n_, linear.matrix.out());
+  Product(linear, normed, config_.hidden_size, y, /*add=*/false);
+  return y;
+}
+
 Status ForwardPass::Attention(size_t index, std::span<const SequenceTokens> sequences) {
   const LayerWeights& layer = weights_.layers[index];
   const int64_t E = config_.hidden_size, queries = layer.q.matrix.out(), keys = layer.k.matrix.out();
@@ -152,6 +159,8 @@ Status ForwardPass::Attention(size_t index, std::span<const SequenceTokens> sequ
                        .k = workspace_.Get(Workspace::kKeys, n_, keys),
                        .v = workspace_.Get(Workspace::kValues, n_, keys)};
   ProjectHeads(layer, normed, heads);
+  const float* gates = ProjectInput(layer.cache_input, normed, Workspace::kCacheInput);
+  const float* fusion_input = ProjectInput(layer.fusion_input, normed, Workspace::kFusionInput);
 
   // Attention and reads side by side, as the out projection wants them.
   const bool has_reads = layer.fusion->has_reads();
@@ -166,6 +175,7 @@ Status ForwardPass::Attention(size_t index, std::span<const SequenceTokens> sequ
                                .q = heads.q + row * queries,
                                .k = heads.k + row * keys,
                                .v = heads.v + row * keys,
+                               .gates = gates == nullptr ? nullptr : gates + row * layer.cache_input.matrix.out(),
                                .local = attended + row * width,
                                .local_stride = width,
                                .reads = has_reads ? attended + row * width + queries : nullptr,
@@ -173,8 +183,14 @@ Status ForwardPass::Attention(size_t index, std::span<const SequenceTokens> sequ
     row += tokens;
   }
   TC_RETURN_IF_ERROR(TwoLevelCache::AdvanceAll(static_cast<int64_t>(index), steps, workspace_.cache()));
-  layer.fusion->Apply(
-      {.rows = n_, .x = normed, .E = E, .local = attended, .width = queries, .stride = width, .D = config_.HeadDim()});
+  layer.fusion->Apply({.rows = n_,
+                       .x = normed,
+                       .E = E,
+                       .input = fusion_input,
+                       .local = attended,
+                       .width = queries,
+                       .stride = width,
+                       .D = config_.HeadDim()});
   Product(layer.out, attended, width, x, /*add=*/true);
   return OkStatus();
 }

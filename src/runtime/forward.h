@@ -25,7 +25,20 @@ class Workspace {
   explicit Workspace(ThreadPool& pool);
 
   // [n, width] floats that stay until the same array is asked for again.
-  enum Array { kResidual, kNormed, kQueries, kKeys, kValues, kAttended, kInner, kGate, kLogits, kArrays };
+  enum Array {
+    kResidual,
+    kNormed,
+    kQueries,
+    kKeys,
+    kValues,
+    kCacheInput,
+    kFusionInput,
+    kAttended,
+    kInner,
+    kGate,
+    kLogits,
+    kArrays
+  };
   float* Get(Array array, int64_t n, int64_t width);
   float* LinearScratch(int worker, int64_t floats);
   CacheWorkspace& cache() { return cache_; }
@@ -60,6 +73,8 @@ class ForwardPass {
     float *q, *k, *v;  // [n, H D], [n, G D], [n, G D]
   };
   void ProjectHeads(const LayerWeights& layer, const float* normed, const Heads& heads);
+  // What the method wants of the input, [n, linear.matrix.out()]; null if it wants nothing.
+  const float* ProjectInput(const LinearWeights& linear, const float* normed, Workspace::Array array);
   void FeedForward(const LayerWeights& layer);
   // y = W x + b for n_ rows; with `add`, y += W x + b.
   void Product(const LinearWeights& linear, const float* x, int64_t x_stride, float* y, bool add);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "core/config.h"
 #include "core/process_memory.h"
 #include "core/rng.h"
 #include "tensorcache/session.h"
@@ -33,7 +34,7 @@ class Soak : public ::testing::TestWithParam<WriteRule> {
     config.num_key_value_heads = 2;
     config.cache.window = 16;
     config.cache.tensor_cache.write.rule = GetParam();
-    config.cache.tensor_cache.address.normalize_keys = GetParam() == WriteRule::kDelta;
+    config.cache.tensor_cache.address.normalize_keys = IsDelta(GetParam());
     Result<std::shared_ptr<const Model>> model = Model::Random(config, {.threads = 1});
     EXPECT_TRUE(model.ok()) << model.status().message();
     model_ = std::move(model).value();
@@ -107,8 +108,8 @@ TEST_P(Soak, TenMillionTokensChangeNothingButThePosition) {
   EXPECT_TRUE(std::equal(session.logits().begin(), session.logits().end(), restored->logits().begin()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, Soak, ::testing::Values(WriteRule::kOuter, WriteRule::kDelta),
-                         [](const auto& info) { return info.param == WriteRule::kOuter ? "outer" : "delta"; });
+INSTANTIATE_TEST_SUITE_P(Rules, Soak, ::testing::Values(WriteRule::kOuter, WriteRule::kDelta, WriteRule::kGatedDelta),
+                         [](const auto& info) { return std::string(NameOf(info.param)); });
 
 }  // namespace
 }  // namespace tensorcache

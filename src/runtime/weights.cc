@@ -100,9 +100,16 @@ class Loader {
     const methods::Method& method = methods::MethodOf(config_.cache);
     const methods::LayerPlace place = methods::PlaceOf(config_, index);
     LearnedNumbers& numbers = weights_.memories[static_cast<size_t>(index)];
+    using Role = methods::LearnedTensor::Role;
     for (const methods::LearnedTensor& tensor : method.Tensors(place)) {
-      if (tensor.role != methods::LearnedTensor::Role::kNumbers) continue;
-      TC_ASSIGN_OR_RETURN(numbers[tensor.name], Vector(methods::TensorName(method, index, tensor), tensor.shape));
+      const std::string name = methods::TensorName(method, index, tensor);
+      if (tensor.role == Role::kNumbers) {
+        TC_ASSIGN_OR_RETURN(numbers[tensor.name], Vector(name, tensor.shape));
+      } else if (tensor.role == Role::kCacheInput || tensor.role == Role::kFusionInput) {
+        LinearWeights& input = tensor.role == Role::kCacheInput ? layer.cache_input : layer.fusion_input;
+        TC_ASSIGN_OR_RETURN(const TensorRef matrix, Tensor(name, tensor.shape));
+        TC_RETURN_IF_ERROR(MakeMatrix({{.name = name, .tensor = matrix}}, input.matrix));
+      }
     }
     TC_ASSIGN_OR_RETURN(layer.fusion, method.MakeFusion(place, numbers));
     for (const methods::Fusion::OutputMatrix& matrix : layer.fusion->matrices()) {

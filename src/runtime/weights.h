@@ -28,6 +28,7 @@ struct LinearWeights {
 struct LayerWeights {
   NormWeights attention_norm;
   LinearWeights q, k, v;
+  LinearWeights cache_input, fusion_input;  // what the method wants of the same input; empty: nothing
   // W_o, or what the method joins it with, side by side: attention and memory leave in one product.
   LinearWeights out;
   std::unique_ptr<const methods::Fusion> fusion;

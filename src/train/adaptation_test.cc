@@ -26,8 +26,9 @@ class Adaptation : public ::testing::Test {
     ASSERT_TRUE(SaveModel(RandomModel(config_.model), folder_.path()).ok());
     config_.model.cache.method = CacheMethod::kTensorCache;
     // As `tensorcache adapt` has them.
-    config_.model.cache.tensor_cache = {.address = {.rope = false, .normalize_queries = true, .normalize_keys = true},
-                                        .read = {.zero_output = true}};
+    config_.model.cache.tensor_cache = {
+        .address = {.by = MemoryAddress::kContent, .normalize_queries = true, .normalize_keys = true},
+        .read = {.zero_output = true}};
     config_.train.init = folder_.path();
     config_.train.batch_size = 4;
     config_.train.eval_batches = 1;

@@ -155,7 +155,7 @@ Status Run::Prepare() {
   TC_ASSIGN_OR_RETURN(std::shared_ptr<const data::BatchSource> source,
                       data::MakeSource(config_.data, source_options, &tokenizer_));
   if (config_.model.vocab_size == 0) config_.model.vocab_size = source->vocab_size();
-  if (config_.data.kind == data::DataKind::kRecall) config_.model.max_position_embeddings = source->length();
+  if (config_.data.kind != data::DataKind::kText) config_.model.max_position_embeddings = source->length();
   here.model = config_.model;
   const Trainer::Start start = options_.resume ? Trainer::Start::kRestored : Trainer::Start::kFresh;
   TC_ASSIGN_OR_RETURN(trainer_, Trainer::Create(here, std::move(source), world_.get(), start));

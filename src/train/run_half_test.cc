@@ -233,7 +233,9 @@ TEST(RunHalfStart, AZeroOutputStartsAsTheWindow) {
   for (int i = 0; i < 4; ++i) {
     const bool plain = i % 2 == 0, zero = i < 2;
     config.cache.tensor_cache.read.zero_output = zero;
-    config.cache.tensor_cache.address = {.rope = !plain, .normalize_queries = plain, .normalize_keys = plain};
+    config.cache.tensor_cache.address = {.by = plain ? MemoryAddress::kContent : MemoryAddress::kRope,
+                                         .normalize_queries = plain,
+                                         .normalize_keys = plain};
     const testing::TempFolder folder;
     ASSERT_TRUE(SaveModel(RandomModel(config), folder.path()).ok());
     CacheConfig window = config.cache;

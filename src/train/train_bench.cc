@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "core/config.h"
 #include "core/rng.h"
@@ -56,14 +57,16 @@ struct Method {
 };
 
 const std::vector<Method>& Methods() {
+  constexpr const char* kPaper = "cache.tensor_cache.design=paper";
   static const std::vector<Method> methods = {
       {"window", {"cache.method=window"}},
       {"full", {"cache.method=full"}},
       {"streaming_llm", {"cache.method=streaming_llm"}},
       {"infini", {"cache.method=infini"}},
-      {"tensor_cache outer", {"cache.method=tensor_cache"}},
-      {"tensor_cache delta", {"cache.method=tensor_cache", "cache.tensor_cache.write.rule=delta"}},
-      {"tensor_cache wedge", {"cache.method=tensor_cache", "cache.tensor_cache.write.rule=wedge"}},
+      {"tensor_cache outer", {"cache.method=tensor_cache", kPaper}},
+      {"tensor_cache delta", {"cache.method=tensor_cache", kPaper, "cache.tensor_cache.write.rule=delta"}},
+      {"tensor_cache wedge", {"cache.method=tensor_cache", kPaper, "cache.tensor_cache.write.rule=wedge"}},
+      {"tensor_cache associative", {"cache.method=tensor_cache", "cache.tensor_cache.design=associative"}},
   };
   return methods;
 }
@@ -88,9 +91,9 @@ Result<Candidate> Prepare(const std::string& preset, const Method& method, int64
   if (batch > 0) config.train.batch_size = batch;
   config.train.accumulate = 1;
   std::shared_ptr<const data::BatchSource> source;
-  if (config.data.kind == data::DataKind::kRecall) {
+  if (const auto task = data::TaskShapeOf(config.data)) {
     TC_ASSIGN_OR_RETURN(source, data::MakeSource(config.data, {.seed = 1, .rows_per_batch = batch}, nullptr));
-    made.supervised = config.train.batch_size * config.data.recall.episodes;
+    made.supervised = std::llround(static_cast<double>(config.train.batch_size) * task->answers);
   } else {
     if (config.model.vocab_size == 0) config.model.vocab_size = kGpt2Vocabulary;
     source = std::make_shared<RandomSource>(config.model.vocab_size, config.model.max_position_embeddings);
@@ -142,7 +145,8 @@ std::vector<const Method*> BenchMethods(const std::string& preset) {
   std::vector<const Method*> chosen;
   for (const Method& method : Methods()) {
     const std::string_view name = method.name;
-    if (!IsLarge(preset) || name == "window" || name == "tensor_cache outer" || name == "tensor_cache delta") {
+    if (!IsLarge(preset) || name == "window" || name == "tensor_cache outer" || name == "tensor_cache delta" ||
+        name == "tensor_cache associative") {
       chosen.push_back(&method);
     }
   }
@@ -248,8 +252,8 @@ Result<std::vector<FusionRow>> BenchFusion(const std::string& preset, int repeat
     for (const std::string& assignment : method->overrides) TC_RETURN_IF_ERROR(ApplyOverride(assignment, &config));
     config.model.num_hidden_layers = 1;
     config.model.vocab_size = 64;
-    const int64_t tokens = config.data.kind == data::DataKind::kRecall ? config.data.recall.Length()
-                                                                       : config.model.max_position_embeddings;
+    const auto task = data::TaskShapeOf(config.data);
+    const int64_t tokens = task ? task->length : config.model.max_position_embeddings;
     const int64_t batch = std::max<int64_t>(1, std::min<int64_t>(config.train.batch_size, 6400 / tokens));
     TC_ASSIGN_OR_RETURN(const Model model, Model::Create(config.model, {}));
     const Tensor input = at::randint(64, {batch, tokens}, at::kLong);

@@ -113,6 +113,7 @@ Status ValidateTrainConfig(const TrainConfig& config) {
     return InvalidArgument(fmt::format("train.block is {}; the model has learned positions for {} tokens",
                                        config.Block(), model.max_position_embeddings));
   }
+  TC_RETURN_IF_ERROR(data::ValidateTask(config.data));
   TC_RETURN_IF_ERROR(ValidateAdaptation(config));
   if (train.carry_state) TC_RETURN_IF_ERROR(ValidateCarry(config));
   return OkStatus();

@@ -37,7 +37,7 @@ const std::vector<TwoLevelCache>& Caches() {
       all->push_back(Make({.method = CacheMethod::kTensorCache}, ring));
     }
     all->push_back(Make({.tensor_cache = {.write = {.rule = WriteRule::kDelta},
-                                          .address = {.rope = false},
+                                          .address = {.by = MemoryAddress::kContent},
                                           .read = {.normalize = true},
                                           .timescales = {.slow = true}}}));
     all->push_back(

@@ -28,7 +28,7 @@ void Run(std::string_view input) {
 std::vector<std::string> Seeds() {
   std::vector<ModelConfig> configs(5, SmallModel());
   configs[1].cache.tensor_cache = {.write = {.rule = WriteRule::kDelta},
-                                   .address = {.rope = false},
+                                   .address = {.by = MemoryAddress::kContent},
                                    .read = {.gate = MemoryGate::kPerToken, .normalize = true},
                                    .router = {.slots = 2, .top_k = 2},
                                    .timescales = {.slow = true}};

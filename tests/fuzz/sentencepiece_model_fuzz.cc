@@ -22,8 +22,9 @@ void CompareWithLibrary(const Tokenizer& tokenizer, std::string_view model, std:
   TC_CHECK(library.LoadFromSerializedProto(file->proto).ok());
   std::vector<int> expected;
   std::vector<int32_t> tokens;
-  TC_CHECK(library.Encode(text, &expected).ok());
-  TC_CHECK(tokenizer.Encode(text, &tokens).ok());
+  // It refuses a text whose characters are control pieces; such a model stays with it, so that we do, too.
+  const bool is_encoded = library.Encode(text, &expected).ok();
+  TC_CHECK(tokenizer.Encode(text, &tokens).ok() == is_encoded);
   TC_CHECK(std::equal(tokens.begin(), tokens.end(), expected.begin(), expected.end()));
 }
 

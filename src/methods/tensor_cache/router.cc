@@ -12,12 +12,12 @@ int64_t Largest(const float* x, int64_t n) { return std::max_element(x, x + n) -
 
 }  // namespace
 
-Router::Router(const MemoryRouterOptions& options, int64_t head_dim, std::vector<float> slot_keys)
-    : D_(head_dim),
+Router::Router(const MemoryRouterOptions& options, int64_t width, std::vector<float> slot_keys)
+    : D_(width),
       slots_(options.slots),
       top_k_(options.top_k),
       by_key_(options.by == RouteBy::kKey),
-      scale_(1 / (std::sqrt(static_cast<double>(head_dim)) * options.temperature)),
+      scale_(1 / (std::sqrt(static_cast<double>(width)) * options.temperature)),
       keys_(std::move(slot_keys)) {
   for (size_t i = 0; i < keys_.size(); i += static_cast<size_t>(D_)) UnitLength(&keys_[i], D_, &keys_[i]);
 }

@@ -14,8 +14,8 @@ namespace tensorcache::methods {
 class Router {
  public:
   Router() = default;
-  // slot_keys (G, slots, D)
-  Router(const MemoryRouterOptions& options, int64_t head_dim, std::vector<float> slot_keys);
+  // slot_keys (G, slots, width): width of the keys and queries that it compares with
+  Router(const MemoryRouterOptions& options, int64_t width, std::vector<float> slot_keys);
 
   bool by_key() const { return by_key_; }
   // The slot that a token with key `k` (D) is written to.

@@ -5,27 +5,14 @@
 #include <algorithm>
 #include <cmath>
 
-#include "train/methods/train_method.h"
+#include "train/methods/tensor_cache_address.h"
 #include "train/ops/memory_scan.h"
+#include "train/ops/read_norm.h"
 
 namespace tensorcache::train {
 namespace {
 
 using Sizes = methods::TensorCacheSizes;
-
-// A block's queries, keys and values as the memory sees them, and the tokens of the window that it does not hold yet.
-struct MemoryBlock {
-  Tensor q;                   // (B, T, H, D)
-  Tensor k;                   // (B, T, G, D)
-  Tensor v;                   // (B, T, G, D)
-  int64_t lag = 0;            // tokens between a query and the newest pair that it reads
-  Tensor past_k{}, past_v{};  // (B, G, P, D), oldest first; undefined: none
-};
-
-Tensor UnitLength(const Tensor& x) {
-  const Tensor wide = x.scalar_type() == at::kDouble ? x : x.to(at::kFloat);
-  return (wide * (wide.square().sum(-1, true) + 1e-12).rsqrt()).to(x.scalar_type());
-}
 
 // The router's logits <x, slot key> / (sqrt(D) tau) of unit vectors; x (..., G, N, D), float32 -> (..., G, N, S).
 Tensor RouterLogits(const Tensor& x, const Tensor& slot_keys, const MemoryRouterOptions& router) {
@@ -134,63 +121,45 @@ Tensor WithOnes(const Tensor& v) {
   return at::cat({v, at::ones(shape, v.options())}, -1);
 }
 
-// The heads that address the memory: rotated or not, of unit length or not.
-MemoryBlock MakeMemoryBlock(const LayerBlock& in, int64_t lag) {
-  const MemoryAddressOptions& address = in.place.cache.tensor_cache.address;
-  const Heads& heads = in.heads;
-  MemoryBlock block{.q = address.rope ? heads.q : heads.plain_q,
-                    .k = address.rope ? heads.k : heads.plain_k,
-                    .v = heads.v,
-                    .lag = lag};
-  if (lag > 0 && in.past_k.defined()) {  // without a lag, the window's tokens are written already
-    block.past_k = in.past_k;
-    block.past_v = in.past_v;
-    if (!address.rope) {
-      const RopeTable turned = in.context.PastRope(in.past_k.size(2));
-      const Backend backend = in.context.options.backend;
-      block.past_k = Rope(in.past_k.transpose(1, 2), turned, /*inverse=*/true, backend).transpose(1, 2);
-    }
-  }
-  if (address.normalize_queries) block.q = UnitLength(block.q);
-  if (address.normalize_keys) {
-    block.k = UnitLength(block.k);
-    if (block.past_k.defined()) block.past_k = UnitLength(block.past_k);
-  }
-  return block;
-}
-
-// Decays and strengths of all memories, per token where tokens are routed.
-void SetWrites(const LayerBlock& in, const MemoryBlock& block, const Sizes& n, MemoryScanInputs& scan) {
-  const Tensor log_lambda = at::log_sigmoid(in.parameters.Get("lambda_logit"));  // (G, timescales)
-  const Tensor eta = in.parameters.Get("eta_logit").sigmoid();
+// Decays and strengths of all memories, per token where tokens are routed or have their own.
+void SetWrites(const LayerBlock& in, const MemoryBlock& block, const MemoryRates& rates, const Sizes& n,
+               MemoryScanInputs& scan) {
+  // (G, timescales) or (B, T, G, timescales) to what the scan wants: (M) or (B, T, M), of the past (B, M, P).
+  const auto of_memories = [](const Tensor& x) { return x.dim() == 2 ? x.flatten() : x.flatten(2); };
+  const auto of_past = [](const Tensor& x) { return x.flatten(2).transpose(1, 2).contiguous(); };
   if (n.slots == 1) {
-    scan.log_decay = log_lambda.flatten();
-    scan.write_strength = eta.flatten();
+    scan.log_decay = of_memories(rates.log_decay);
+    scan.write_strength = of_memories(rates.strength);
+    if (rates.past_log_decay.defined()) scan.past_log_decay = of_past(rates.past_log_decay);
+    if (rates.past_strength.defined()) scan.past_write_strength = of_past(rates.past_strength);
     return;
   }
   const Routes routes = in.place.cache.tensor_cache.router.by == RouteBy::kKey ? RouteByKey(in, block)  //
                                                                                : RouteByQuery(in, block, n);
-  scan.log_decay = RoutedLogDecay(routes.block, log_lambda).flatten(2);
-  scan.write_strength = RoutedStrength(routes.block, eta).flatten(2);
+  scan.log_decay = RoutedLogDecay(routes.block, rates.log_decay).flatten(2);
+  scan.write_strength = RoutedStrength(routes.block, rates.strength).flatten(2);
   if (routes.past.defined()) {
     const Tensor w = routes.past.transpose(1, 2);  // (B, P, G, S)
-    scan.past_log_decay = RoutedLogDecay(w, log_lambda).flatten(2).transpose(1, 2).contiguous();
-    scan.past_write_strength = RoutedStrength(w, eta).flatten(2).transpose(1, 2).contiguous();
+    const auto or_all = [](const Tensor& past, const Tensor& all) { return past.defined() ? past : all; };
+    scan.past_log_decay = of_past(RoutedLogDecay(w, or_all(rates.past_log_decay, rates.log_decay)));
+    scan.past_write_strength = of_past(RoutedStrength(w, or_all(rates.past_strength, rates.strength)));
   }
 }
 
-// State: memory (B, M, D, Dv) float32, M = G x timescales x slots.
+// State: memory (B, M, Dk, Dv) float32, M = G x timescales x slots; what the convolutions keep, and the gates of the window's
+// tokens.
 class TensorCache : public TrainMethod {
  public:
   bool NeedsPlainHeads(const methods::LayerPlace& place) const override {
-    return !place.cache.tensor_cache.address.rope && methods::MethodOf(place.cache).HasMemory(place);
+    return place.cache.tensor_cache.address.by == MemoryAddress::kContent && methods::MethodOf(place.cache).HasMemory(place);
   }
 
   Tensor Remember(const LayerBlock& in, MethodState& state) const override {
     const TensorCacheConfig& tc = in.place.cache.tensor_cache;
     const Sizes n(in.place);
     const bool chunked = in.context.options.training && methods::WritesInChunks(tc);
-    const MemoryBlock block = MakeMemoryBlock(in, chunked ? 0 : n.lag);
+    const int64_t lag = chunked ? 0 : n.lag;
+    const MemoryBlock block = MakeMemoryBlock(in, n, lag, state);
     Tensor& memory = state["memory"];
     MemoryScanInputs scan{.q = block.q,
                           .k = block.k,
@@ -217,10 +186,13 @@ class TensorCache : public TrainMethod {
         scan.past_v = PastForEachMemory(scan.past_v, n);
       }
     }
-    SetWrites(in, block, n, scan);
+    SetWrites(in, block, MakeMemoryRates(in, n, lag, state), n, scan);
     const MemoryScanOutputs out = MemoryScan(scan, in.context.options.backend);
     memory = out.final_state;
-    return methods::ReadsAreFinal(tc, n) ? out.reads : Combine(in, out.reads, block.q, n);
+    const Tensor reads = methods::ReadsAreFinal(tc, n) ? out.reads : Combine(in, out.reads, block.q, n);
+    if (tc.read.norm == ReadNormKind::kNone) return reads;
+    return ReadNorm(reads, in.parameters.Get("read_norm.weight"), in.parameters.Get("read_norm.floor"),
+                    in.context.options.backend);
   }
 
   // W_o local + gate W_tc reads
@@ -234,17 +206,22 @@ class TensorCache : public TrainMethod {
 
   LayerMetrics Metrics(const LayerBlock& in, const MethodState& state) const override {
     const at::NoGradGuard no_grad;
-    return {.learned = {{"gate", {Gate(in).mean().item<double>()}},  // over tokens, if it depends on them
-                        {"lambda", Values(in.parameters.Get("lambda_logit").sigmoid())},
-                        {"eta", Values(in.parameters.Get("eta_logit").sigmoid())}},
+    MethodState none;
+    const MemoryRates rates = MakeMemoryRates(in, Sizes(in.place), /*lag=*/0, none);
+    // Means over tokens of what depends on them.
+    const auto of_head = [](const Tensor& x) { return Values(x.dim() == 2 ? x : x.mean({0, 1})); };
+    return {.learned = {{"gate", {Gate(in).mean().item<double>()}},
+                        {"lambda", of_head(rates.log_decay.exp())},
+                        {"eta", of_head(rates.strength)}},
             .memory_norm = RootMeanSquareNorm(state.at("memory"))};
   }
 
  private:
-  // (1), or (B, T, 1) per token
+  // (1), or (B, T, 1) per token, or (B, T, H D) per token and channel
   static Tensor Gate(const LayerBlock& in) {
     const Tensor &weight = in.parameters.Get("gate_proj.weight"), &logit = in.parameters.Get("gate");
     if (!weight.defined()) return logit.sigmoid();
+    if (weight.dim() == 2) return (Linear(in.x, weight) + logit.to(in.x.scalar_type())).sigmoid();
     return (at::matmul(in.x.to(at::kFloat), weight).unsqueeze(-1) + logit).sigmoid();
   }
 };
