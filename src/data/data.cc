@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "core/config.h"
 #include "core/file.h"
 #include "core/text.h"
 #include "data/text_source.h"
@@ -31,19 +32,46 @@ Status CheckFiles(const TextDataConfig& config) {
   return named ? OkStatus() : CheckThere("tokenizer", config.tokenizer);
 }
 
+Result<std::unique_ptr<BatchSource>> MakeTask(const DataConfig& config, uint64_t seed) {
+  return config.kind == DataKind::kRecall ? MakeRecallSource(config.recall, seed) : MakeMqarSource(config.mqar, seed);
+}
+
 }  // namespace
+
+std::optional<TaskShape> TaskShapeOf(const DataConfig& config) {
+  switch (config.kind) {
+    case DataKind::kRecall:
+      return TaskShape{.vocab_size = config.recall.VocabSize(),
+                       .length = config.recall.Length(),
+                       .answers = static_cast<double>(config.recall.episodes)};
+    case DataKind::kMqar:
+      return TaskShape{
+          .vocab_size = config.mqar.vocab, .length = config.mqar.length, .answers = config.mqar.AnswersPerRow()};
+    case DataKind::kText: break;
+  }
+  return {};
+}
+
+Status ValidateTask(const DataConfig& config) {
+  switch (config.kind) {
+    case DataKind::kRecall: return ValidateRecallConfig(config.recall);
+    case DataKind::kMqar: return ValidateMqarConfig(config.mqar);
+    case DataKind::kText: break;
+  }
+  return OkStatus();
+}
 
 Result<std::unique_ptr<BatchSource>> MakeSource(const DataConfig& config, const SourceOptions& options,
                                                 std::shared_ptr<const Tokenizer>* tokenizer_out) {
   if (tokenizer_out != nullptr) tokenizer_out->reset();
-  if (config.kind == DataKind::kRecall) {
+  if (config.kind != DataKind::kText) {
     if (options.consecutive) {
       return InvalidArgument(
-          "data.kind recall has no consecutive order: its sequences are independent, so there is no state to carry "
-          "from "
-          "one to the next. Use data.kind text, or do not carry the state");
+          fmt::format("data.kind {} has no consecutive order: its sequences are independent, so there is no state to "
+                      "carry from one to the next. Use data.kind text, or do not carry the state",
+                      NameOf(config.kind)));
     }
-    return MakeRecallSource(config.recall, options.seed);
+    return MakeTask(config, options.seed);
   }
   if (config.text.path.empty()) {
     return InvalidArgument("data.text.path is empty; give a text file or a folder of text files");

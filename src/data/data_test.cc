@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "core/config.h"
 #include "data/data_testing.h"
@@ -32,6 +34,43 @@ TEST_F(MakeSourceTest, Recall) {
   EXPECT_EQ(tokenizer, nullptr);
   EXPECT_TRUE(ErrorOf(config, {.consecutive = true}).starts_with("data.kind recall has no consecutive order"));
   EXPECT_NE(ErrorOf({.kind = DataKind::kRecall, .recall = {.gap = -1}}, {}), "ok");
+}
+
+TEST_F(MakeSourceTest, Mqar) {
+  const DataConfig config = {.kind = DataKind::kMqar, .mqar = {.vocab = 64, .length = 32, .pairs = 4}};
+  std::shared_ptr<const Tokenizer> tokenizer = MakeByteTokenizer();
+  const auto source = MakeSource(config, {.seed = 1, .length = 7}, &tokenizer);
+  ASSERT_TRUE(source.ok()) << source.status().message();
+  EXPECT_EQ((*source)->length(), 32);
+  EXPECT_EQ((*source)->vocab_size(), 64);
+  EXPECT_EQ(tokenizer, nullptr);
+  EXPECT_TRUE(ErrorOf(config, {.consecutive = true}).starts_with("data.kind mqar has no consecutive order"));
+  EXPECT_NE(ErrorOf({.kind = DataKind::kMqar, .mqar = {.pairs = 0}}, {}), "ok");
+}
+
+TEST_F(MakeSourceTest, ShapesOfTasksAreThoseOfTheirRows) {
+  EXPECT_FALSE(TaskShapeOf({.kind = DataKind::kText}).has_value());
+  EXPECT_TRUE(ValidateTask({.kind = DataKind::kText}).ok());
+  const std::vector<DataConfig> configs = {
+      {.kind = DataKind::kRecall},
+      {.kind = DataKind::kRecall, .recall = {.gap = 5, .episodes = 2, .stores = 3, .tail = 4}},
+      {.kind = DataKind::kMqar},
+      {.kind = DataKind::kMqar, .mqar = {.vocab = 90, .length = 61, .pairs = 15}},
+      {.kind = DataKind::kMqar, .mqar = {.length = 128, .pairs = 32, .min_pairs = 32}}};
+  for (const DataConfig& config : configs) {
+    EXPECT_TRUE(ValidateTask(config).ok());
+    const auto shape = TaskShapeOf(config);
+    ASSERT_TRUE(shape.has_value());
+    const auto source = MakeSource(config, {.seed = 3}, nullptr);
+    EXPECT_EQ(shape->vocab_size, (*source)->vocab_size());
+    EXPECT_EQ(shape->length, (*source)->length());
+    Batch batch;
+    ASSERT_TRUE((*source)->Fill(Split::kTrain, 0, 0, 1, &batch).ok());
+    const auto answers = std::ranges::count_if(batch.targets, [](int32_t target) { return target >= 0; });
+    EXPECT_EQ(shape->answers, static_cast<double>(answers));
+  }
+  EXPECT_FALSE(ValidateTask({.kind = DataKind::kRecall, .recall = {.gap = -1}}).ok());
+  EXPECT_FALSE(ValidateTask({.kind = DataKind::kMqar, .mqar = {.pairs = 0}}).ok());
 }
 
 TEST_F(MakeSourceTest, TextDecodesToItself) {

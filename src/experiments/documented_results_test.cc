@@ -1,7 +1,12 @@
-// The results in docs/results: one of every experiment, of the whole budget, by a program of the history.
+// The results in docs/results: one of every experiment but for those listed here, of the whole budget, by a program of the
+// history.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "experiments/experiment.h"
 #include "experiments/result.h"
@@ -9,9 +14,16 @@
 namespace tensorcache::experiments {
 namespace {
 
+// The full budget of these has not been run yet.
+constexpr std::array<std::string_view, 1> kToBeMade = {"mqar"};
+
 TEST(DocumentedResultsTest, EveryExperimentHasOneOfItsFullBudget) {
   for (const Experiment& experiment : Experiments()) {
     const std::string name(experiment.name), path = TENSORCACHE_DOCUMENTED_RESULTS "/" + name + ".json";
+    if (std::ranges::find(kToBeMade, experiment.name) != kToBeMade.end()) {
+      EXPECT_FALSE(std::filesystem::exists(path)) << name << " has been made: take it out of the list";
+      continue;
+    }
     const auto result = ReadResult(path);
     ASSERT_TRUE(result.ok()) << result.status().message();
     EXPECT_EQ(result.value().experiment, name);

@@ -20,6 +20,7 @@ constexpr Experiment kExperiments[] = {
     {"chunks", "Training chunk size: the paper's modes and the exact scan", PlanChunks, MeasureChunks},
     {"longgap", "Recall over gaps of 128 to 1024 tokens", PlanLongGap, MeasureLongGap, 10},
     {"multistore", "Two stored pairs, one asked for", PlanMultistore, MeasureMultistore},
+    {"mqar", "Many pairs, each asked for: accuracy against state", PlanMqar, MeasureMqar},
     {"efficiency", "Time and memory of training and inference", PlanEfficiency, MeasureEfficiency},
     {"slots", "Several memory slots a head", PlanSlots, MeasureSlots},
     {"timescales", "A fast and a slow memory", PlanTimescales, MeasureTimescales},

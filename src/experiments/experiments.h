@@ -15,6 +15,8 @@ Plan PlanLongGap(const ExperimentOptions& options);
 Result<ExperimentResult> MeasureLongGap(const MeasureContext& context);
 Plan PlanMultistore(const ExperimentOptions& options);
 Result<ExperimentResult> MeasureMultistore(const MeasureContext& context);
+Plan PlanMqar(const ExperimentOptions& options);
+Result<ExperimentResult> MeasureMqar(const MeasureContext& context);
 Plan PlanChunks(const ExperimentOptions& options);
 Result<ExperimentResult> MeasureChunks(const MeasureContext& context);
 Plan PlanRules(const ExperimentOptions& options);

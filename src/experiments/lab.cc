@@ -183,12 +183,11 @@ double WorkLeftIn(const std::string& folder, const TrainJob& job) {
 double TrainingWork(const TrainJob& job) {
   const train::TrainConfig& config = job.config;
   ModelConfig model = config.model;
-  const bool recall = config.data.kind == data::DataKind::kRecall;
-  if (model.vocab_size == 0)
-    model.vocab_size = recall ? config.data.recall.VocabSize() : std::max<int64_t>(job.vocabulary, 1);
-  const int64_t tokens = recall ? config.data.recall.Length() : config.Block();
-  const int64_t rows = config.train.batch_size;
-  const int64_t supervised = recall ? rows * config.data.recall.episodes : rows * tokens;
+  const std::optional<data::TaskShape> task = data::TaskShapeOf(config.data);
+  if (model.vocab_size == 0) model.vocab_size = task ? task->vocab_size : std::max<int64_t>(job.vocabulary, 1);
+  const int64_t rows = config.train.batch_size, tokens = task ? task->length : config.Block();
+  const double answers = task ? task->answers : static_cast<double>(tokens);  // of a row
+  const int64_t supervised = std::llround(static_cast<double>(rows) * answers);
   return static_cast<double>(config.train.steps) *
          TrainingFlops(model, {.rows = rows, .tokens = tokens, .past = 0, .supervised = supervised});
 }

@@ -260,6 +260,19 @@ TEST(TrainingWorkTest, CountsTheVocabularyOfTexts) {
   EXPECT_NEAR(TrainingWork(job) - work, logits, 1e-3 * work);
 }
 
+TEST(TrainingWorkTest, CountsTheAnswersOfATask) {
+  TrainJob job;
+  job.config.data.kind = data::DataKind::kMqar;
+  job.config.data.mqar.min_pairs = 4;
+  job.config.model.vocab_size = 0;
+  const double work = TrainingWork(job);
+  job.config.data.mqar.vocab += 1000;
+  // Of the mixture a row has 28.8 on average.
+  const double answers = 28.8 * static_cast<double>(job.config.train.steps * job.config.train.batch_size);
+  const double logits = 6.0 * 1000 * static_cast<double>(job.config.model.hidden_size) * answers;
+  EXPECT_NEAR((TrainingWork(job) - work) / logits, 1, 1e-3);
+}
+
 TEST_F(LabTest, OfAnInterruptedRunOnlyTheLastStepsAreLeft) {
   auto lab = Lab::Open(Options());
   const std::vector<TrainJob> jobs = {Job(888), Job(1)};

@@ -1,24 +1,15 @@
-// Associative recall as a stream: a trained model reads the task token by token, and says after each ANSWER what it
-// thinks was stored.
+// Associative recall as a stream: after each ANSWER the model says what it thinks was stored.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <span>
 
 #include "data/recall_task.h"
+#include "experiments/task_streaming.h"
 #include "tensorcache/model.h"
 #include "tensorcache/status.h"
 
 namespace tensorcache::experiments {
-
-struct RecallScore {
-  double accuracy = 0;  // of the most likely token
-  double nll = 0;       // mean, nats
-  int64_t answers = 0;
-  int64_t state_bytes = 0;  // of one sequence at its end
-};
 
 struct RecallStreamOptions {
   data::RecallConfig task;
@@ -29,10 +20,7 @@ struct RecallStreamOptions {
 };
 
 // The task's tokens must mean what they meant in training: the same numbers of keys, values and fillers.
-Result<RecallScore> StreamRecall(const std::shared_ptr<const Model>& model, const RecallStreamOptions& options);
-
-// -log softmax(logits)[token]
-double NegativeLogProbability(std::span<const float> logits, int32_t token);
+Result<TaskScore> StreamRecall(const std::shared_ptr<const Model>& model, const RecallStreamOptions& options);
 
 // Bytes of one sequence's state at the end of a sequence of the task.
 Result<int64_t> RecallStateBytes(const std::shared_ptr<const Model>& model, const data::RecallConfig& task);

@@ -27,13 +27,13 @@ std::shared_ptr<const Model> RandomModel(CacheMethod method, const data::RecallC
 }
 
 // The same figures from logits that a whole sequence gives at once.
-RecallScore ScoreInOnePiece(const std::shared_ptr<const Model>& model, const RecallStreamOptions& options) {
+TaskScore ScoreInOnePiece(const std::shared_ptr<const Model>& model, const RecallStreamOptions& options) {
   const auto source = data::MakeRecallSource(options.task, options.seed);
   data::Batch batch;
   EXPECT_TRUE((*source)->Fill(data::Split::kValid, 0, 0, options.rows, &batch).ok());
   const auto vocabulary = static_cast<size_t>(options.task.VocabSize()), length = static_cast<size_t>(batch.length);
   std::vector<float> logits(length * vocabulary);
-  RecallScore score;
+  TaskScore score;
   for (size_t row = 0; row < static_cast<size_t>(options.rows); ++row) {
     auto session = Session::Create(model);
     EXPECT_TRUE(session->PrefillLogits(std::span(batch.inputs).subspan(row * length, length), logits).ok());
@@ -66,7 +66,7 @@ TEST(RecallStreamingTest, TokenByTokenEqualsTheWholeSequenceForEveryMethod) {
         .task = task, .rows = 37, .seed = 5};  // more than stream together, not a multiple
     const auto streamed = StreamRecall(model, options);
     ASSERT_TRUE(streamed.ok()) << name << ": " << streamed.status().message();
-    const RecallScore expected = ScoreInOnePiece(model, options);
+    const TaskScore expected = ScoreInOnePiece(model, options);
     EXPECT_EQ(streamed->answers, 37 * 3) << name;
     EXPECT_EQ(streamed->answers, expected.answers) << name;
     EXPECT_NEAR(streamed->accuracy, expected.accuracy, 1e-12) << name;
