@@ -15,7 +15,7 @@ CONFIGURE := scripts/configure.sh $(PRESET) -DTENSORCACHE_WERROR=$(WERROR)
 .PHONY: help demo test test-asan test-oracle test-races test-slow fuzz build bench format tidy clean distclean program
 
 help:
-	@echo 'make demo        build the program; three small models learn to remember, one reads a million tokens (3 minutes)'
+	@echo 'make demo        build the program; four small models learn to remember, one reads a million tokens (4 minutes)'
 	@echo 'make test        build everything and run the tests, all but those labelled slow or oracle'
 	@echo 'make test-asan   run the tests of the run half under the address and undefined-behaviour sanitizers'
 	@echo 'make test-oracle compare models, tokenizers and files with the pip packages transformers, tokenizers, safetensors'

@@ -332,7 +332,7 @@ TEST_F(CliTest, TokenizerMistakesExitWith2) {
   ExpectError(Run(train + " --vocab-size 256 --out " + out), 2, "a vocabulary of 256 tokens is not possible");
   ExpectError(Run(train + " --vocab-size 300 --out " + text), 2, "is a file; name a folder");
   ExpectError(Run("tokenizer train --data /no/such/text --vocab-size 300 --out " + out), 2, "/no/such/text");
-  ExpectError(Run(train + " --vocab-size 300 --out /dev/null/x"), 1, "/dev/null/x");
+  ExpectError(Run(train + " --vocab-size 300 --out /dev/null/x"), 2, "/dev/null/x");
   ExpectError(Run("tokenizer bench " + text + " --tokenizer bytes --seconds 0"), 2, "--seconds");
 }
 

@@ -50,11 +50,11 @@ TEST_F(ReproduceTest, RulesTrainsThreeModelsAndWritesTheTable) {
   EXPECT_NE(result.setup.find("3 steps of 2 sequences"), std::string::npos) << result.setup;
   EXPECT_EQ(result.made.changes.size(), 2u);
 
-  // The outer rule's run is that of Tensor Cache in the OOD table: two more are enough.
+  // The outer rule's run is that of Tensor Cache in the OOD table: three more are enough.
   const Outcome ood = Run(Small("ood"));
   ASSERT_EQ(ood.status, 0) << ood.err;
-  EXPECT_NE(ood.out.find("2 models to train"), std::string::npos) << ood.out;
-  EXPECT_EQ(CountFolders(Out() + "/runs"), 5u);
+  EXPECT_NE(ood.out.find("3 models to train"), std::string::npos) << ood.out;
+  EXPECT_EQ(CountFolders(Out() + "/runs"), 6u);
   EXPECT_EQ(Read("ood").tables.size(), 3u);
 }
 
@@ -66,6 +66,27 @@ TEST_F(ReproduceTest, ExtensionsHaveTheirDefaultBesideThem) {
   EXPECT_EQ(result.tables[0].rows[0].label, "default");
   // Without memories, and with one: what a layer's memory takes.
   EXPECT_LT(*result.tables[0].rows[3].cells.back().value, *result.tables[0].rows[2].cells.back().value);
+}
+
+TEST_F(ReproduceTest, MqarSetsAccuracyAgainstState) {
+  const Outcome outcome = Run(Small("mqar"));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("3 models to train"), std::string::npos) << outcome.out;
+  const auto result = Read("mqar");
+  ASSERT_EQ(result.tables.size(), 3u);
+  const auto& state = result.tables[1];
+  ASSERT_EQ(state.rows.size(), 3u);
+  // Full KV keeps two vectors of 64 floats for each token in two layers, which is a kilobyte; the others have one size.
+  ASSERT_EQ(state.columns.size(), 3u);
+  EXPECT_EQ(state.rows[0].label, "Full KV");
+  EXPECT_EQ(*state.rows[0].cells[0].value, 64);
+  EXPECT_EQ(*state.rows[0].cells[2].value, 1024);
+  for (const size_t row : {1, 2}) EXPECT_EQ(*state.rows[row].cells[0].value, *state.rows[row].cells[2].value);
+  ASSERT_EQ(result.figures.size(), 3u);
+  EXPECT_TRUE(result.figures[0].x.log);
+  ASSERT_EQ(result.figures[0].series.size(), 3u);
+  EXPECT_EQ(result.figures[0].series[0].points[0].x, 256);  // KiB of 256 tokens
+  ExpectMistake(Small("mqar", {"--set", "cache.window=8"}), "differ in cache.window");
 }
 
 TEST_F(ReproduceTest, AStoppedReproductionGoesOn) {
@@ -174,7 +195,7 @@ TEST_F(ReproduceTest, AnUnknownKeyIsNamed) {
 TEST_F(ReproduceTest, DemoTrainsStreamsAsksAndDrawsAPage) {
   const Outcome outcome = Run({"demo", "--out", Out(), "--steps", "2", "--tokens", "3000"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  for (const char* part : {"Tensor Cache  2 steps", "Right answers", "3,000", "QUERY key7", "report.html"}) {
+  for (const char* part : {"Tensor Cache, associative    2 steps", "Right answers", "3,000", "QUERY key7", "report.html"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   }
   for (const char c : outcome.out) ASSERT_LT(static_cast<unsigned char>(c), 0x80);  // the locale is C

@@ -1,4 +1,4 @@
-// tensorcache demo: three models learn to remember, one of them reads a million tokens, and a page shows it all.
+// tensorcache demo: four models learn to remember, one of them reads a million tokens, and a page shows it all.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -24,6 +24,7 @@
 namespace tensorcache::cli {
 namespace {
 
+using experiments::Arm;
 using experiments::ExperimentOptions;
 using experiments::ExperimentResult;
 using experiments::Lab;
@@ -31,7 +32,9 @@ using experiments::MethodTitle;
 using experiments::RecallRun;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::array kMethods = {CacheMethod::kFull, CacheMethod::kWindow, CacheMethod::kTensorCache};
+constexpr std::array<Arm, 4> kArms = {CacheMethod::kFull, CacheMethod::kWindow, CacheMethod::kTensorCache,
+                                      experiments::kAssociative};
+constexpr size_t kOurs = 3;  // the one that plays on
 constexpr std::array<int64_t, 3> kGaps = {24, 36, 48};
 constexpr int64_t kTrainedGap = 24;
 constexpr int64_t kWindow = 12;
@@ -45,8 +48,8 @@ struct DemoArguments {
   int64_t tokens = 1'000'000;
 };
 
-RecallRun DemoRun(CacheMethod method, int64_t steps) {
-  RecallRun run = experiments::GapRun(method, kTrainedGap);
+RecallRun DemoRun(const Arm& arm, int64_t steps) {
+  RecallRun run = experiments::GapRun(arm, kTrainedGap);
   run.budget = {fmt::format("train.steps={}", steps), "train.batch_size=16"};
   return run;
 }
@@ -74,7 +77,7 @@ class Demo {
   const ExperimentOptions options_;
   const Clock::time_point start_ = Clock::now();
   std::unique_ptr<Lab> lab_;
-  std::shared_ptr<const Model> models_[kMethods.size()];
+  std::shared_ptr<const Model> models_[kArms.size()];
   ExperimentResult result_;
 };
 
@@ -84,9 +87,11 @@ Status Demo::Train() {
       "Tensor\n"
       "Cache keeps the window, and adds every pair that leaves it to one small matrix per head: A <- lambda A + eta "
       "k^T v.\n\n"
-      "1. Three models of less than a million parameters learn a game: remember that a key was stored with a value, "
+      "1. Four models of less than a million parameters learn a game: remember that a key was stored with a value, "
       "read\n"
-      "   {} tokens of noise, and say the value when asked. The window is half as long as the noise.\n\n",
+      "   {} tokens of noise, and say the value when asked. The window is half as long as the noise. Two of them have "
+      "a\n"
+      "   Tensor Cache: as the paper has it, and addressed by content.\n\n",
       kWindow, kTrainedGap);
   Progress progress;
   experiments::LabOptions lab_options{
@@ -98,20 +103,20 @@ Status Demo::Train() {
       .progress = [&](const experiments::LabProgress& now) { progress.ShowPart(now.work, now.running); }};
   TC_ASSIGN_OR_RETURN(lab_, Lab::Open(lab_options));
   std::vector<experiments::TrainJob> jobs;
-  for (const CacheMethod method : kMethods) {
-    TC_RETURN_IF_ERROR(experiments::AddRecallJobs(options_, DemoRun(method, arguments_.steps), {kSeed}, &jobs));
-    jobs.back().name = MethodTitle(method);
+  for (const Arm& arm : kArms) {
+    TC_RETURN_IF_ERROR(experiments::AddRecallJobs(options_, DemoRun(arm, arguments_.steps), {kSeed}, &jobs));
+    jobs.back().name = arm.Title();
   }
   TC_RETURN_IF_ERROR(lab_->Train(jobs));
   EndOnSignals();
   progress.Clear();
-  for (size_t m = 0; m < kMethods.size(); ++m) {
+  for (size_t m = 0; m < kArms.size(); ++m) {
     TC_ASSIGN_OR_RETURN(const experiments::TrainedRun run, lab_->Find(jobs[m]));
-    Print("   {:<13} {} steps, {} of one thread, loss {:.3f}\n", MethodTitle(kMethods[m]), run.record.steps,
+    Print("   {:<28} {} steps, {} of one thread, loss {:.3f}\n", kArms[m].Title(), run.record.steps,
           Duration(run.record.seconds), run.record.loss);
     TC_ASSIGN_OR_RETURN(models_[m], Model::Load(run.folder));
     result_.runs.push_back(run.record);
-    if (kMethods[m] == CacheMethod::kTensorCache) {
+    if (m == kOurs) {
       result_.tables.push_back(experiments::LearnedTable("learned", "What Tensor Cache learned", {run}));
     }
   }
@@ -127,18 +132,18 @@ Status Demo::Compare() {
                              .x = {.title = "noise between store and query", .unit = "tokens", .log = true},
                              .y = {.title = "right answers", .min = 0, .max = 1.05},
                              .guides = {{.x = 24.0, .label = "trained"}, {.y = 1.0 / 16, .label = "chance"}}};
-  for (const CacheMethod method : kMethods) {
-    table.columns.push_back({.title = MethodTitle(method)});
-    figure.series.push_back({.name = MethodTitle(method), .method = std::string(NameOf(method))});
+  for (const Arm& arm : kArms) {
+    table.columns.push_back({.title = arm.Title()});
+    figure.series.push_back({.name = arm.Title(), .method = std::string(NameOf(arm.method))});
   }
-  for (const CacheMethod method : kMethods) {
-    table.columns.push_back({.title = MethodTitle(method), .group = "state", .unit = "KiB", .digits = 0});
+  for (const Arm& arm : kArms) {
+    table.columns.push_back({.title = arm.Title(), .group = "state", .unit = "KiB", .digits = 0});
   }
   for (const int64_t gap : kGaps) {
     experiments::Row row{.label = fmt::format("{} tokens", gap)};
     std::vector<experiments::Cell> states;
-    for (size_t m = 0; m < kMethods.size(); ++m) {
-      TC_ASSIGN_OR_RETURN(const experiments::RecallScore score,
+    for (size_t m = 0; m < kArms.size(); ++m) {
+      TC_ASSIGN_OR_RETURN(const experiments::TaskScore score,
                           experiments::StreamRecall(models_[m], {.task = {.gap = gap}, .rows = 64, .seed = kSeed + 1}));
       row.cells.push_back(experiments::Measured(score.accuracy));
       states.push_back(experiments::Measured(static_cast<double>(score.state_bytes) / experiments::kKibibyte));
@@ -147,9 +152,9 @@ Status Demo::Compare() {
     row.cells.insert(row.cells.end(), states.begin(), states.end());
     if (gap == kTrainedGap) {
       std::string answers;
-      for (size_t m = 0; m < kMethods.size(); ++m) {
-        answers += fmt::format("{}{} {:.1f} % from {:.0f} KiB", m > 0 ? ", " : "", MethodTitle(kMethods[m]),
-                               100 * *row.cells[m].value, *row.cells[kMethods.size() + m].value);
+      for (size_t m = 0; m < kArms.size(); ++m) {
+        answers += fmt::format("{}{} {:.1f} % from {:.0f} KiB", m > 0 ? ", " : "", kArms[m].Title(),
+                               100 * *row.cells[m].value, *row.cells[kArms.size() + m].value);
       }
       result_.findings = {fmt::format("Right answers after {} tokens of noise: {}; chance is 6.3 %.", gap, answers)};
     }
@@ -167,7 +172,7 @@ Status Demo::Compare() {
 Status Demo::StreamMillion() {
   Print("3. Tensor Cache plays on without a break, {} tokens in one session:\n\n", Grouped(arguments_.tokens));
   Print("       tokens read      tokens/s        state   right answers   Full KV would keep\n");
-  const std::shared_ptr<const Model>& model = models_[2];
+  const std::shared_ptr<const Model>& model = models_[kOurs];
   data::RecallConfig task{.gap = kTrainedGap, .lead = 0};
   TC_ASSIGN_OR_RETURN(const auto source, data::MakeRecallSource(task, kSeed + 2));
   TC_ASSIGN_OR_RETURN(Session session, Session::Create(model));
@@ -248,30 +253,54 @@ std::vector<Question> Questions(const data::RecallConfig& task, int count, int64
   return questions;
 }
 
+// The share of right answers, and what is said to the first question.
+struct Answers {
+  int right = 0;
+  std::string first;
+};
+
+Result<Answers> AnswersOf(const std::shared_ptr<const Model>& model, const std::vector<Question>& questions,
+                          const data::RecallConfig& task) {
+  Answers answers;
+  for (const Question& question : questions) {
+    TC_ASSIGN_OR_RETURN(Session session, Session::Create(model));
+    TC_RETURN_IF_ERROR(session.Prefill(question.prompt));
+    if (session.logits().empty()) return IoError("not enough memory for the logits");
+    const Guess guess = BestGuess(session.logits());
+    answers.right += guess.token == question.value ? 1 : 0;
+    if (!answers.first.empty()) continue;
+    const int64_t number = guess.token - task.FirstValue();
+    answers.first = fmt::format("{} with {:.1f} %",
+                                number >= 0 && number < task.values ? fmt::format("value{}", number) : "not a value",
+                                100 * guess.probability);
+  }
+  return answers;
+}
+
 Status Demo::Ask() {
-  constexpr int64_t kNoise = 60;
   constexpr int kCount = 200;
   const data::RecallConfig task{};
-  const std::vector<Question> questions = Questions(task, kCount, kNoise);
-  Print("\n4. One question: STORE key7 = value3, then {} tokens of noise, five windows long. QUERY key7 ?\n\n", kNoise);
-  for (size_t m = 0; m < kMethods.size(); ++m) {
-    int right = 0;
-    std::string first;
-    for (const Question& question : questions) {
-      TC_ASSIGN_OR_RETURN(Session session, Session::Create(models_[m]));
-      TC_RETURN_IF_ERROR(session.Prefill(question.prompt));
-      const std::span<const float> logits = session.logits();
-      if (logits.empty()) return IoError("not enough memory for the logits");
-      const Guess guess = BestGuess(logits);
-      right += guess.token == question.value ? 1 : 0;
-      if (!first.empty()) continue;
-      const int64_t number = guess.token - task.FirstValue();
-      first = fmt::format("{} with {:.1f} %: {}",
-                          number >= 0 && number < task.values ? fmt::format("value{}", number) : "not a value",
-                          100 * guess.probability, guess.token == question.value ? "right" : "wrong");
+  Print(
+      "\n4. One question: STORE key7 = value3, then noise for 5, 20 and 100 windows. QUERY key7 ? And {} more like "
+      "it.\n\n",
+      kCount - 1);
+  experiments::Table table{.id = "questions",
+                           .title = fmt::format("Right answers to {} questions from an empty state", kCount),
+                           .row_title = "Noise between"};
+  for (const Arm& arm : kArms) table.columns.push_back({.title = arm.Title()});
+  for (const int64_t windows : {5, 20, 100}) {
+    const int64_t noise = windows * kWindow;
+    const std::vector<Question> questions = Questions(task, kCount, noise);
+    experiments::Row row{.label = fmt::format("{} tokens", noise)};
+    Print("   {} windows, {} tokens of noise\n", windows, Grouped(noise));
+    for (size_t m = 0; m < kArms.size(); ++m) {
+      TC_ASSIGN_OR_RETURN(const Answers answers, AnswersOf(models_[m], questions, task));
+      Print("     {:<28} {:<22} {:>3} of {} right\n", kArms[m].Title(), answers.first, answers.right, kCount);
+      row.cells.push_back(experiments::Measured(static_cast<double>(answers.right) / kCount));
     }
-    Print("   {:<13} {}; {} of {} such questions\n", MethodTitle(kMethods[m]), first, right, kCount);
+    table.rows.push_back(std::move(row));
   }
+  result_.tables.insert(result_.tables.begin() + 1, std::move(table));
   return OkStatus();
 }
 
@@ -280,7 +309,9 @@ Status Demo::Report() {
   result_.title = "The demo";
   result_.paper = "Section 4.3, in small";
   result_.setup = fmt::format(
-      "4 layers, 4 heads, width 128, window 12; {} steps of 16 sequences. Three methods, one seed.", arguments_.steps);
+      "4 layers, 4 heads, width 128, window 12; {} steps of 16 sequences. Three methods, Tensor Cache in two designs, "
+      "one seed.",
+      arguments_.steps);
   std::string command = "tensorcache demo";
   const DemoArguments usual;
   if (arguments_.steps != usual.steps) command += fmt::format(" --steps {}", arguments_.steps);
@@ -292,8 +323,7 @@ Status Demo::Report() {
   TC_RETURN_IF_ERROR(experiments::ValidateResult(result_));
   TC_RETURN_IF_ERROR(WriteOutput(arguments_.folder + "/demo.json", experiments::ResultToJson(result_)));
   const std::string page = arguments_.folder + "/report.html";
-  TC_RETURN_IF_ERROR(
-      WriteOutput(page, experiments::report::PageHtml({result_}, "Three models that learn to remember")));
+  TC_RETURN_IF_ERROR(WriteOutput(page, experiments::report::PageHtml({result_}, "Four models that learn to remember")));
   Print(
       "\n5. {} shows this with figures. It took {}.\n\n"
       "Next: `tensorcache reproduce recall --quick`, the paper's table in small; `tensorcache train --help`.\n",
@@ -314,7 +344,7 @@ Status Demo::Run() {
 Status RunDemo(const CommandLine& line) {
   DemoArguments arguments;
   Options app(
-      "Trains three small models to remember, streams a million tokens, draws a page. About three minutes on two "
+      "Trains four small models to remember, streams a million tokens, draws a page. About four minutes on two "
       "cores.");
   app.add_option("--out", arguments.folder, "Folder for models and page; models that are there are not trained again")
       ->type_name("DIR")

@@ -76,7 +76,7 @@ Extension Norms() {
                        {"unit queries and keys", {"address.normalize_queries=true", "address.normalize_keys=true"}},
                        {"values times 4", {"write.value_scale=4"}},
                        {"normalised reads", {"read.normalize=true"}},
-                       {"addressed before RoPE", {"address.rope=false"}}}};
+                       {"addressed before RoPE", {"address.by=content"}}}};
 }
 
 constexpr double kSolvedAccuracy = 0.99;

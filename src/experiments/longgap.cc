@@ -93,7 +93,7 @@ Result<ExperimentResult> MeasureLongGap(const MeasureContext& context) {
           "loss is below {}, at the latest after {}. The paper says neither what its models start "
           "from nor how long they train. {}",
           kFirstRung, kWarmupSteps, job.config.train.target_loss, BudgetText(job), SeedsNote(seeds))};
-  RecallSweep sweep = MakeRecallSweep(kReachingMethods, "Gap",
+  RecallSweep sweep = MakeRecallSweep(ArmsOf(kReachingMethods), "Gap",
                                       {.id = "accuracy_by_long_gap",
                                        .title = "Recall against long gaps",
                                        .note = "A window of 12 tokens, one pair to remember.",

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "tensorcache/config.h"
 
@@ -16,6 +18,26 @@ inline constexpr std::array kAllMethods = {CacheMethod::kFull, CacheMethod::kWin
 inline constexpr std::array kReachingMethods = {CacheMethod::kFull, CacheMethod::kInfini, CacheMethod::kTensorCache};
 
 std::string MethodTitle(CacheMethod method);  // "Full KV"
+
+// A column of a table: a method, and for Tensor Cache what the options of its memory start from.
+struct Arm {
+  constexpr Arm(CacheMethod method, MemoryDesign design = MemoryDesign::kPaper) : method(method), design(design) {}
+
+  CacheMethod method;
+  MemoryDesign design;
+
+  std::string Title() const;                 // "Tensor Cache, associative"
+  std::string Name() const;                  // "tensor_cache-associative": for a run
+  std::vector<std::string> Changes() const;  // of a config: "cache.method=tensor_cache"
+};
+
+inline constexpr Arm kAssociative = {CacheMethod::kTensorCache, MemoryDesign::kAssociative};
+// Those that can know what left the window, in both designs.
+inline constexpr std::array<Arm, 4> kReachingArms = {CacheMethod::kFull, CacheMethod::kInfini,
+                                                     CacheMethod::kTensorCache, kAssociative};
+
+// A column each, Tensor Cache in the paper's design.
+std::vector<Arm> ArmsOf(std::span<const CacheMethod> methods);
 
 inline constexpr double kGigabyte = 1e9;
 inline constexpr double kKibibyte = 1024;  // what the paper calls kB

@@ -103,7 +103,7 @@ Result<ExperimentResult> MeasureRecall(const MeasureContext& context) {
       .paper = "Section 4.3, Table 1",
       .setup = setup +
                " Six episodes STORE k v GAP f… QUERY k ANSWER v over 16 keys, values and fillers; chance is 0.0625."};
-  RecallSweep sweep = MakeRecallSweep(kAllMethods, "Gap",
+  RecallSweep sweep = MakeRecallSweep(ArmsOf(kAllMethods), "Gap",
                                       {.id = "accuracy_by_gap",
                                        .title = "Recall against gap",
                                        .note = "A window of 12 tokens; the pair stands a gap before its query.",

@@ -43,22 +43,24 @@ std::string UntilSolvedNote() {
   return fmt::format("Training ends early when a validation loss is below {}.", kSolvedLoss);
 }
 
-RecallRun GapRun(CacheMethod method, int64_t gap) {
-  return {.name = fmt::format("recall-gap{}-{}", gap, NameOf(method)),
-          .changes = {fmt::format("cache.method={}", NameOf(method)), fmt::format("data.recall.gap={}", gap)}};
+RecallRun GapRun(const Arm& arm, int64_t gap) {
+  RecallRun run{.name = fmt::format("recall-gap{}-{}", gap, arm.Name()), .changes = arm.Changes()};
+  run.changes.push_back(fmt::format("data.recall.gap={}", gap));
+  return run;
 }
 
-RecallRun LongGapRun(CacheMethod method, int64_t gap) {
-  RecallRun run = GapRun(method, gap);
-  run.name = fmt::format("longgap-{}-{}", gap, NameOf(method));
+RecallRun LongGapRun(const Arm& arm, int64_t gap) {
+  RecallRun run = GapRun(arm, gap);
+  run.name = fmt::format("longgap-{}-{}", gap, arm.Name());
   run.changes.emplace_back("data.recall.episodes=1");
   run.budget = {"train.batch_size=16"};
   return run;
 }
 
-std::vector<std::string> MultistoreChanges(CacheMethod method) {
-  return {fmt::format("cache.method={}", NameOf(method)), "data.recall.stores=2", "data.recall.keys=8",
-          "data.recall.values=8"};
+std::vector<std::string> MultistoreChanges(const Arm& arm) {
+  std::vector<std::string> changes = arm.Changes();
+  changes.insert(changes.end(), {"data.recall.stores=2", "data.recall.keys=8", "data.recall.values=8"});
+  return changes;
 }
 
 Status AddRecallJobs(const ExperimentOptions& options, const RecallRun& run, const std::vector<uint64_t>& seeds,
@@ -84,7 +86,7 @@ Result<RecallScores> ScoreRecallRun(const MeasureContext& context, const RecallR
     TC_ASSIGN_OR_RETURN(const auto model, Model::Load(trained.folder, {.threads = context.options.threads}));
     RecallStreamOptions stream{.task = TaskOf(job, gap), .rows = 0, .seed = seed + 1};
     stream.rows = RecallRows(context.options, stream.task);
-    TC_ASSIGN_OR_RETURN(const RecallScore score, StreamRecall(model, stream));
+    TC_ASSIGN_OR_RETURN(const TaskScore score, StreamRecall(model, stream));
     scores.accuracy.push_back(score.accuracy);
     scores.nll.push_back(score.nll);
     scores.runs.push_back(std::move(trained));

@@ -29,11 +29,11 @@ struct RecallRun {
 };
 Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun& run, uint64_t seed);
 // The main table's: six episodes, one pair each.
-RecallRun GapRun(CacheMethod method, int64_t gap);
+RecallRun GapRun(const Arm& arm, int64_t gap);
 // Two stored pairs an episode; 8 values, as the published chance level says.
-std::vector<std::string> MultistoreChanges(CacheMethod method);
+std::vector<std::string> MultistoreChanges(const Arm& arm);
 // The long-gap table's task: one episode, one pair, 16 sequences a step.
-RecallRun LongGapRun(CacheMethod method, int64_t gap);
+RecallRun LongGapRun(const Arm& arm, int64_t gap);
 // Appends one job a seed.
 Status AddRecallJobs(const ExperimentOptions& options, const RecallRun& run, const std::vector<uint64_t>& seeds,
                      std::vector<TrainJob>* jobs);

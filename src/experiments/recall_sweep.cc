@@ -1,5 +1,6 @@
 #include "experiments/recall_sweep.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/config.h"
@@ -8,7 +9,7 @@ namespace tensorcache::experiments {
 
 RingType PaperWindow(CacheMethod method) { return method == CacheMethod::kFull ? RingType::kBf16 : RingType::kFp32; }
 
-RecallSweep MakeRecallSweep(std::span<const CacheMethod> methods, const std::string& row_title, Figure figure) {
+RecallSweep MakeRecallSweep(std::span<const Arm> arms, const std::string& row_title, Figure figure) {
   RecallSweep sweep{.accuracy = {.id = "accuracy", .title = "Answer accuracy", .row_title = row_title},
                     .nll = {.id = "nll",
                             .title = "Negative log-likelihood of the answer, nats",
@@ -21,12 +22,15 @@ RecallSweep MakeRecallSweep(std::span<const CacheMethod> methods, const std::str
                     .figure = std::move(figure)};
   sweep.figure.y = {.title = "answer accuracy", .min = 0, .max = 1.05};
   sweep.figure.guides.push_back({.y = 1.0 / 16, .label = "chance"});
-  for (const CacheMethod method : methods) {
-    const std::string title = MethodTitle(method);
+  const auto same_method = [&](const Arm& arm) {
+    return std::ranges::count_if(arms, [&](const Arm& other) { return other.method == arm.method; });
+  };
+  for (const Arm& arm : arms) {
+    const std::string title = same_method(arm) > 1 ? arm.Title() : MethodTitle(arm.method);
     sweep.accuracy.columns.push_back({.title = title, .better = Better::kHigher});
     sweep.nll.columns.push_back({.title = title, .better = Better::kLower});
     sweep.state.columns.push_back({.title = title, .unit = "KiB", .digits = 0, .better = Better::kLower});
-    sweep.figure.series.push_back({.name = title, .method = std::string(NameOf(method))});
+    sweep.figure.series.push_back({.name = title, .method = std::string(NameOf(arm.method))});
   }
   return sweep;
 }

@@ -1,4 +1,4 @@
-// Scores of several methods at several gaps: tables with a column a method and a row a gap, and a figure.
+// Scores of several methods at several gaps: tables with a column per method and a row per gap, and a figure.
 #pragma once
 
 #include <span>
@@ -29,8 +29,8 @@ struct RecallSweep {
   double x = 0;  // of the last row
 };
 
-// `figure` has its id, title, x axis and guides; `row_title` is what a row is.
-RecallSweep MakeRecallSweep(std::span<const CacheMethod> methods, const std::string& row_title, Figure figure);
+// Columns are called by their methods, and by their designs too where there is more than one of a method. `figure` has its id, title, x axis and guides; `row_title` is what a row is.
+RecallSweep MakeRecallSweep(std::span<const Arm> arms, const std::string& row_title, Figure figure);
 
 // The window in which RecallSweep counts a method's state, and what that means.
 RingType PaperWindow(CacheMethod method);

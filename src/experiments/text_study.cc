@@ -343,7 +343,7 @@ std::vector<TextArm> FiveTextArms() {
       const std::string memory = "cache.tensor_cache.";
       arm.changes = {memory + "layers=top",
                      memory + "top_layers=1",
-                     memory + "address.rope=false",
+                     memory + "address.by=content",
                      memory + "address.normalize_queries=true",
                      memory + "address.normalize_keys=true",
                      memory + "read.zero_output=true",
