@@ -78,6 +78,7 @@ missing_packages() {
     # The version matters: another one formats and warns differently.
     command -v clang-format-19 >/dev/null || echo clang-format-19
     command -v clang-tidy-19 >/dev/null || echo clang-tidy-19
+    installed libomp-19-dev || echo libomp-19-dev # omp.h, which LibTorch's headers include
   fi
 }
 

@@ -282,7 +282,7 @@ TEST_F(CliTest, TokenizerTrainsEncodesAndDecodes) {
   EXPECT_EQ(numbers.out.find('\n'), numbers.out.size() - 1);
   EXPECT_EQ(Run("tokenizer decode" + tokenizer + " " + numbers.out.substr(0, numbers.out.size() - 1)).out, "the cat");
   // Any bytes, through files and pipes.
-  const std::string bytes("nul\0 \xFF\xC3 <|endoftext|>\r\n", 27), file = "'" + (folder_ / "bytes").string() + "'";
+  const std::string bytes("nul\0 \xFF\xC3 <|endoftext|>\r\n", 23), file = "'" + (folder_ / "bytes").string() + "'";
   std::ofstream(folder_ / "bytes") << bytes;
   const Outcome from_file = Run("tokenizer encode --file " + file + tokenizer);
   EXPECT_EQ(from_file.out, Run("tokenizer encode" + tokenizer + " <" + file).out);
