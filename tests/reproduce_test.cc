@@ -195,7 +195,8 @@ TEST_F(ReproduceTest, AnUnknownKeyIsNamed) {
 TEST_F(ReproduceTest, DemoTrainsStreamsAsksAndDrawsAPage) {
   const Outcome outcome = Run({"demo", "--out", Out(), "--steps", "2", "--tokens", "3000"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  for (const char* part : {"Tensor Cache, associative    2 steps", "Right answers", "3,000", "QUERY key7", "report.html"}) {
+  for (const char* part :
+       {"Tensor Cache, associative    2 steps", "Right answers", "3,000", "QUERY key7", "report.html"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << "\n" << outcome.out;
   }
   for (const char c : outcome.out) ASSERT_LT(static_cast<unsigned char>(c), 0x80);  // the locale is C

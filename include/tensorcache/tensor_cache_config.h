@@ -93,19 +93,23 @@ struct MemoryWriteOptions {
   template <class V>
   void Fields(V& v) {
     v("rule", rule,
-      "outer: A <- lambda A + eta k^T v; delta writes what A does not know yet, gated_delta what lambda A does not; wedge: "
+      "outer: A <- lambda A + eta k^T v; delta writes what A does not know yet, gated_delta what lambda A does not; "
+      "wedge: "
       "k^T v - v^T k");
     v("when", when, "evict: when a token leaves the window; insert: on arrival; chunk_*: the paper's training modes");
     v("chunk", chunk, "C, tokens per chunk of the chunk modes");
-    v("decay", decay, "per_head: lambda is a number per head; per_token: lambda = sigmoid(w x + c), x the written token");
+    v("decay", decay,
+      "per_head: lambda is a number per head; per_token: lambda = sigmoid(w x + c), x the written token");
     v("lambda_init", lambda_init, "lambda, decay of the memory per write, at the start of training");
     v("learn_lambda", learn_lambda, "false: lambda stays as it is");
     v("first_half_life", first_half_life,
-      "half-life of the first head at the start, in tokens, instead of lambda_init; the others follow in equal ratios. 0: "
+      "half-life of the first head at the start, in tokens, instead of lambda_init; the others follow in equal ratios. "
+      "0: "
       "lambda_init in all heads");
     v("last_half_life", last_half_life, "half-life of the last head at the start");
     v("max_half_life", max_half_life, "no head ever forgets more slowly; 0: no limit");
-    v("strength", strength, "per_head: eta is a number per head; per_token: eta = sigmoid(w x + c), x the written token");
+    v("strength", strength,
+      "per_head: eta is a number per head; per_token: eta = sigmoid(w x + c), x the written token");
     v("eta_init", eta_init, "eta, write rate, at the start of training");
     v("learn_eta", learn_eta, "false: eta stays as it is");
     v("value_scale", value_scale, "memory writes use value_scale * v");
@@ -157,7 +161,8 @@ struct MemoryReadOptions {
 
   template <class V>
   void Fields(V& v) {
-    v("gate", gate, "scalar: one g per layer; per_token: sigmoid(w x + b); channel: sigmoid(W x + b), for each channel");
+    v("gate", gate,
+      "scalar: one g per layer; per_token: sigmoid(w x + b); channel: sigmoid(W x + b), for each channel");
     v("gate_init", gate_init, "g (or b), the gate's logit at the start of training");
     v("learn_gate", learn_gate, "false: the gate stays as it is");
     v("norm", norm, "of each head's read: rms: r / sqrt(mean r^2); soft: r / sqrt(mean r^2 + c^2) with a learned c");

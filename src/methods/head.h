@@ -95,7 +95,8 @@ struct FusionRows {
   int64_t rows = 0;
   const float* x = nullptr;  // (rows, E): what the projections to q, k and v were made from
   int64_t E = 0;
-  const float* input = nullptr;  // (rows, any) dense: what the tensor of role kFusionInput makes of x; null: there is none
+  const float* input =
+      nullptr;             // (rows, any) dense: what the tensor of role kFusionInput makes of x; null: there is none
   float* local = nullptr;  // (rows, H D), `stride` floats from row to row; the reads stand H D floats behind
   int64_t width = 0;       // H D
   int64_t stride = 0;

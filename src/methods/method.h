@@ -56,7 +56,7 @@ struct LearnedTensor {
     kOutput,   // a matrix (E, H D) that takes the reads to the residual stream
     kNumbers,  // few numbers: gates, decays, strengths, slot keys
     // Matrices that take a token's input, what q, k and v are projected from, to further numbers; one of each at most.
-    kCacheInput,   // (G n, E): to those that the cache gets with the token, n for each key/value head (CacheBlock::gates)
+    kCacheInput,  // (G n, E): to those that the cache gets with the token, n for each key/value head (CacheBlock::gates)
     kFusionInput,  // (any, E): to those that the Fusion gets (FusionRows::input)
   };
   std::string name;  // "lambda_logit", as in model.layers.0.self_attn.tensor_cache.lambda_logit

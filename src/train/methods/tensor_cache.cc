@@ -151,7 +151,8 @@ void SetWrites(const LayerBlock& in, const MemoryBlock& block, const MemoryRates
 class TensorCache : public TrainMethod {
  public:
   bool NeedsPlainHeads(const methods::LayerPlace& place) const override {
-    return place.cache.tensor_cache.address.by == MemoryAddress::kContent && methods::MethodOf(place.cache).HasMemory(place);
+    return place.cache.tensor_cache.address.by == MemoryAddress::kContent &&
+           methods::MethodOf(place.cache).HasMemory(place);
   }
 
   Tensor Remember(const LayerBlock& in, MethodState& state) const override {

@@ -70,8 +70,7 @@ MemoryBlock MakeMemoryBlock(const LayerBlock& in, const Sizes& n, int64_t lag, M
   }
   Tensor &kept_k = state["kept_k"], &kept_v = state["kept_v"];
   const Tensor before_k = kept_k.defined() && n.kept > 0 ? kept_k.narrow(2, 0, n.kept) : Tensor();
-  const Tensor keys =
-      features(map(address.shift ? Shifted(kept_k, k) : k, "conv_k", before_k, address.normalize_keys));
+  const Tensor keys = features(map(address.shift ? Shifted(kept_k, k) : k, "conv_k", before_k, address.normalize_keys));
   const Tensor values = map(v, "conv_v", kept_v, /*unit=*/false);
   const int64_t written = std::max<int64_t>(0, P + T - lag);
   if (n.kept_keys > 0) kept_k = Kept(kept_k, k, written, n.kept_keys);
