@@ -65,8 +65,8 @@ class RowWriter {
     }
   }
 
-  // `count` of n slots, drawn one after the other without replacement: give each a clock that rings at an exponential time with its
-  // weight as rate, and take them in the order in which they ring.
+  // `count` of n slots, drawn one after the other without replacement: give each a clock that rings at an exponential
+  // time with its weight as rate, and take them in the order in which they ring.
   std::vector<size_t> Slots(int64_t n, int64_t count) {
     std::vector<std::pair<double, size_t>> rings(static_cast<size_t>(n));
     for (size_t s = 0; s < rings.size(); ++s) {

@@ -183,7 +183,8 @@ TEST(MqarTask, AMixtureHasZoologysTasks) {
   EXPECT_DOUBLE_EQ(config.AnswersPerRow(), (4 * 4 + 2 * 8 + 16 + 32 + 64) / 5.0);
 }
 
-// Whether a row may be tasks of `pairs` pairs: every answer is that of a pair at the front of its task, and there is one for each.
+// Whether a row may be tasks of `pairs` pairs: every answer is that of a pair at the front of its task, and there is
+// one for each.
 bool AnswersFit(const MqarConfig& config, const int32_t* input, const int32_t* target, int64_t pairs) {
   const int64_t length = config.TaskLength(pairs);
   for (int64_t task = 0; task < config.TasksPerRow(pairs); ++task, input += length, target += length) {

@@ -1,5 +1,5 @@
-// The results in docs/results: one of every experiment but for those listed here, of the whole budget, by a program of the
-// history.
+// The results in docs/results: one of every experiment but for those listed here, of the whole budget, by a program
+// of the history.
 #include <gtest/gtest.h>
 
 #include <algorithm>

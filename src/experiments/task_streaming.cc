@@ -72,7 +72,8 @@ class Streams {
     return first;
   }
 
-  // Those that have a target at t; the output matrix, which with a large vocabulary is most of the model, is read once for all.
+  // Those that have a target at t; the output matrix, which with a large vocabulary is most of the model, is read
+  // once for all.
   Status Answer(const data::Batch& batch, int64_t t, TaskScore* score) {
     std::vector<const Session*> asked;
     std::vector<int32_t> targets;

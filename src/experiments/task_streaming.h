@@ -1,5 +1,5 @@
-// A synthetic task as a stream: a trained model reads its rows token by token, and at each token with a target says what it
-// thinks follows.
+// A synthetic task as a stream: a trained model reads its rows token by token, and at each token with a target says
+// what it thinks follows.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ struct TaskStreamOptions {
   bool prefill = false;
 };
 
-// Validation rows of the source, from the first on, each from an empty session. The source's tokens must be the model's.
+// Validation rows of the source, from the first on, each from an empty session. The source's tokens must be the
+// model's.
 Result<TaskScore> StreamTask(const std::shared_ptr<const Model>& model, const data::BatchSource& source,
                              const TaskStreamOptions& options);
 
