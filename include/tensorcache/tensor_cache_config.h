@@ -124,6 +124,7 @@ struct MemoryWriteOptions {
 struct MemoryAddressOptions {
   MemoryAddress by = MemoryAddress::kRope;
   int64_t conv = 0;
+  double conv_previous = 0;
   bool shift = false;
   bool normalize_queries = false;
   bool normalize_keys = false;
@@ -133,6 +134,8 @@ struct MemoryAddressOptions {
   void Fields(V& v) {
     v("by", by, "rope: keys and queries behind rotary embedding; content: before it, whatever their distance");
     v("conv", conv, "taps of a learned convolution over time of the memory's q, k and v; 0: none");
+    v("conv_previous", conv_previous,
+      "weight of the token before in the convolved q and k, at the start of training; all other taps start at 0");
     v("shift", shift, "a value is written under the key of the token before it");
     v("normalize_queries", normalize_queries, "memory reads use q / |q|");
     v("normalize_keys", normalize_keys, "memory writes use k / |k|");
@@ -269,13 +272,17 @@ inline void TensorCacheConfig::Apply(MemoryDesign wanted) {
   *this = {.design = wanted, .layers = layers, .top_layers = top_layers};
   if (wanted == MemoryDesign::kPaper) return;
   write.rule = WriteRule::kGatedDelta;
-  write.decay = MemoryRate::kPerToken;
+  // At once, so that a pair is found in the same way whether it is still in the window or long out of it.
+  write.when = MemoryWrite::kInsert;
   write.strength = MemoryRate::kPerToken;
-  write.first_half_life = 32;
-  write.last_half_life = 8192;
+  write.first_half_life = 1 << 18;
+  write.last_half_life = 1 << 24;
   write.eta_init = 0.5;
   address.by = MemoryAddress::kContent;
   address.conv = 4;
+  // A value belongs to the token before it. Were both taps 0 at the start, neither would have a gradient without the other:
+  // training would have to leave a saddle before it can tell two pairs apart.
+  address.conv_previous = 1;
   address.normalize_queries = true;
   address.normalize_keys = true;
   read.norm = ReadNormKind::kSoft;

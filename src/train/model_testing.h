@@ -75,6 +75,7 @@ inline std::vector<Case> TensorCacheOptions() {
       {"window_1", {"cache.window=1"}},
       {"long_window", {"cache.window=100"}},
       {"conv", {tc + "address.conv=4"}},
+      {"conv_previous", {tc + "address.conv=3", tc + "address.conv_previous=1", tc + "address.by=content"}},
       {"conv_1", {tc + "address.conv=1", tc + "address.normalize_queries=true"}},
       {"conv_longer_than_window", {tc + "address.conv=9", tc + "address.by=content", "cache.window=3"}},
       {"conv_insert", {tc + "address.conv=3", tc + "write.when=insert", tc + "address.normalize_keys=true"}},
@@ -96,12 +97,16 @@ inline std::vector<Case> TensorCacheOptions() {
       {"channel_gate", {tc + "read.gate=channel"}},
       // Its reads count from the start: nothing could be seen of them otherwise.
       {"associative", {tc + "design=associative", tc + "read.zero_output=false"}},
+      {"associative_evict",
+       {tc + "design=associative", tc + "read.zero_output=false", tc + "write.when=evict",
+        tc + "write.decay=per_token"}},
       // Without slots: a bf16 window turns a choice between two of them here and there, which is not little. They have cases of
       // their own above.
       {"associative_all",
-       {tc + "design=associative", tc + "read.zero_output=false", tc + "address.shift=true", tc + "read.gate=channel",
-        tc + "write.max_half_life=100000",
-        tc + "timescales.slow=true"}}};  // The paper's ways of training, which gated_delta is not made for.
+       {tc + "design=associative", tc + "read.zero_output=false", tc + "write.when=evict", tc + "write.decay=per_token",
+        tc + "write.max_half_life=4e7", tc + "address.shift=true", tc + "read.gate=channel",
+        tc + "timescales.slow=true"}}};
+  // The paper's ways of training, which gated_delta is not made for.
   const std::vector<Case> chunks = {
       {"chunk_start", {tc + "write.when=chunk_start", tc + "write.chunk=4"}},
       {"chunk_mean", {tc + "write.when=chunk_mean", tc + "write.chunk=4"}},

@@ -89,6 +89,7 @@ Status CheckOptions(const TensorCacheConfig& tc, int64_t layers) {
     return InvalidArgument(
         fmt::format("cache.tensor_cache.address.conv is {}; it must be 0 to {}", tc.address.conv, kMaxTaps));
   }
+  TC_RETURN_IF_ERROR(inside("address.conv_previous", tc.address.conv_previous, -100, 100));
   TC_RETURN_IF_ERROR(positive("router.slots", tc.router.slots, 1024));
   TC_RETURN_IF_ERROR(inside("timescales.alpha_init", tc.timescales.alpha_init, -100, 100));
   if (tc.timescales.slow) {
@@ -136,6 +137,13 @@ Status CheckCombinations(const TensorCacheConfig& tc) {
         "{}read.normalize needs a value column of ones, but rule wedge swaps keys and values; use outer or delta", at));
   }
   return OkStatus();
+}
+
+// How the convolutions of queries and keys start, (taps, D).
+std::vector<double> FirstTaps(const MemoryAddressOptions& address, const TensorCacheSizes& n) {
+  std::vector<double> weights(static_cast<size_t>(n.taps * n.D), 0);
+  if (n.taps > 1) std::fill_n(weights.begin() + n.D, n.D, address.conv_previous);
+  return weights;
 }
 
 // The initial logits of lambda, (G, timescales).
@@ -257,8 +265,9 @@ class TensorCache : public Method {
                          .values = {0}});
     }
     if (n.taps > 0) {
-      tensors.push_back({.name = "conv_q", .shape = {place.query_heads, n.taps, n.D}, .values = {0}});
-      tensors.push_back({.name = "conv_k", .shape = {n.G, n.taps, n.D}, .values = {0}});
+      const std::vector<double> first = FirstTaps(tc.address, n);
+      tensors.push_back({.name = "conv_q", .shape = {place.query_heads, n.taps, n.D}, .values = first});
+      tensors.push_back({.name = "conv_k", .shape = {n.G, n.taps, n.D}, .values = first});
       tensors.push_back({.name = "conv_v", .shape = {n.G, n.taps, n.D}, .values = {0}});
     }
     if (tc.read.norm != ReadNormKind::kNone) {
