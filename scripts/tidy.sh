@@ -6,8 +6,8 @@
 #
 # Changed is what differs from where this branch left BASE: the default branch of origin, else main, else master. On that
 # branch itself it is what the last commit changed. A header that was changed is seen through one source that includes it.
-# With TIDY_SECONDS set, no file is begun after so many seconds; how many were left is said. Their order differs from
-# commit to commit, so that a clone of a single commit, where all files count as changed, comes to all of them in time.
+# With TIDY_SECONDS set, no file is begun after so many seconds; how many were left is said. Every other file is of
+# those that changed last; the rest comes in an order that differs from commit to commit, so that in time all are looked at.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -21,7 +21,9 @@ if [[ ! -f $build/compile_commands.json ]]; then
   echo "tidy: $build is not a configured build; to do: make build" >&2
   exit 1
 fi
-mapfile -t compiled < <(sed -n 's/^ *"file": "\(.*\)",*$/\1/p' "$build/compile_commands.json" | sort -u)
+# Without what the build itself wrote.
+mapfile -t compiled < <(
+  sed -n 's/^ *"file": "\(.*\)",*$/\1/p' "$build/compile_commands.json" | grep -v "^$PWD/build/" | sort -u)
 
 # default_base: the commit to compare with; nothing if the clone has only one.
 default_base() {
@@ -67,15 +69,31 @@ source_with() {
   grep -rl --include='*.cc' -F "#include \"$name\"" apps bench src tests | head -n 1 || true
 }
 
-if [[ ${1:-} == --changed ]]; then
-  shift
-  changed=$(changed_files "$@")
-  mapfile -t wanted < <(while read -r file; do
+# sources: the files read as sources, in the same order; those that are no more, and all that is not C++, are left out.
+sources() {
+  local file
+  while read -r file; do
+    [[ -f $file ]] || continue
     case $file in
       *.cc) echo "$PWD/$file" ;;
       *.h) source_with "$file" | sed "s|^.|$PWD/&|" ;;
     esac
-  done <<<"$changed" | sort -u)
+  done
+}
+
+# in_turn FILE...: one of those that were changed last, one of all, and so on. A commit without parents is where the history
+# of the clone begins: it does not tell what changed.
+in_turn() {
+  paste -d '\n' \
+    <({ git diff --name-only HEAD && git log --min-parents=1 --format= --name-only; } | awk '!seen[$0]++' | sources) \
+    <(printf '%s\n' "$@" | shuf --random-source=<(yes "$(git rev-parse HEAD)")) |
+    awk '!seen[$0]++' | grep -Fx -f <(printf '%s\n' "$@")
+}
+
+if [[ ${1:-} == --changed ]]; then
+  shift
+  changed=$(changed_files "$@")
+  mapfile -t wanted < <(sources <<<"$changed" | sort -u)
   # Of sources that this build does not compile there is no command line.
   mapfile -t files < <(comm -12 <(printf '%s\n' "${compiled[@]}") <(printf '%s\n' "${wanted[@]}"))
   echo "tidy: ${#files[@]} changed files"
@@ -88,17 +106,20 @@ fi
 
 if [[ -n ${TIDY_SECONDS:-} ]]; then
   deadline=$(($(date +%s) + TIDY_SECONDS))
-  mapfile -t files < <(printf '%s\n' "${files[@]}" | shuf --random-source=<(yes "$(git rev-parse HEAD)"))
+  mapfile -t files < <(in_turn "${files[@]}")
 fi
 left=$(mktemp)
 trap 'rm -f "$left"' EXIT
 lint() {
+  # What the build's own compiler understands and clang does not is no finding.
+  local arguments=(--extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-gch)
   if [[ -n $deadline ]] && (($(date +%s) >= deadline)); then
     echo "$1" >>"$left"
-  else
-    # What the build's own compiler understands and clang does not is no finding.
-    "$tool" -p "$build" --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-gch "$1"
+    return
   fi
+  # The analyzer would follow the paths through every assertion of a test: most of the time, for nothing.
+  if [[ $1 == *_test.cc ]]; then arguments+=('--checks=-clang-analyzer-*'); fi
+  "$tool" -p "$build" --quiet "${arguments[@]}" "$1"
 }
 export -f lint
 export build deadline=${deadline:-} left tool

@@ -26,9 +26,8 @@ concept Number = (std::integral<T> || std::floating_point<T>) && !std::same_as<T
 template <Number T>
 std::optional<T> ParseNumber(std::string_view text) {
   T value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || stop != end) return {};
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || stop != text.data() + text.size()) return {};
   if constexpr (std::floating_point<T>) {
     if (!std::isfinite(value)) return {};
   }
