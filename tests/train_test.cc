@@ -386,6 +386,10 @@ TEST_F(Train, ALossThatIsNoNumberEndsTheRunAndKeepsTheCheckpoint) {
   EXPECT_EQ(outcome.status, 1) << outcome.output;
   ExpectOneLine(outcome.output);
   EXPECT_NE(outcome.output.find("the loss is"), outcome.output.npos) << outcome.output;
+  const auto metrics = Metrics(Path("run"));
+  const auto diverged = metrics.find({"diverged", 4});
+  ASSERT_NE(diverged, metrics.end());
+  EXPECT_NE(outcome.output.find(diverged->second["why"].get<std::string>()), outcome.output.npos) << outcome.output;
   EXPECT_EQ(ReadAll(Path("run") / "train_state.safetensors"), poisoned) << "a failed run must not overwrite";
 }
 

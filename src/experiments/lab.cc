@@ -32,6 +32,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxLogBytes = int64_t{1} << 28;
 constexpr char kDoneFile[] = "done.json";
+constexpr char kDivergedFile[] = "diverged.json";
 // A part of every run's identity. Where a default changes, or what a training step computes, the runs of before are others:
 // give it another text.
 constexpr std::string_view kRunsVersion = "";
@@ -63,6 +64,10 @@ struct MetricsRecord {
   double Number(const char* key) const {
     const auto found = values.find(key);
     return found != values.end() && found->is_number() ? found->get<double>() : std::nan("");
+  }
+  std::string Text(const char* key) const {
+    const auto found = values.find(key);
+    return found != values.end() && found->is_string() ? found->get<std::string>() : "";
   }
 };
 
@@ -139,6 +144,11 @@ TrainedRun Summarize(const TrainJob& job, int threads, const std::vector<Metrics
   std::vector<double> seconds;
   double step_tokens = 0;
   for (const MetricsRecord& record : metrics) {
+    if (record.kind == "diverged") {
+      run.diverged = record.Text("why");
+      run.record.steps = record.step - 1;
+      continue;
+    }
     run.record.steps = std::max(run.record.steps, record.step);
     if (record.kind == "eval") {
       run.evaluations.push_back(
@@ -169,10 +179,13 @@ std::string LastLine(const std::string& log) {
   return last.starts_with(kName) ? last.substr(kName.size()) : last;
 }
 
-bool IsComplete(const fs::path& folder) { return Exists(folder / kDoneFile) && Exists(folder / kModelFile); }
+bool HasModel(const fs::path& folder) { return Exists(folder / kDoneFile) && Exists(folder / kModelFile); }
+bool IsComplete(const fs::path& folder, const TrainJob& job) {
+  return HasModel(folder) || (job.may_diverge && Exists(folder / kDivergedFile));
+}
 
 double WorkLeftIn(const std::string& folder, const TrainJob& job) {
-  if (IsComplete(folder)) return 0;
+  if (IsComplete(folder, job)) return 0;
   const std::optional<MetricsRecord> last = LastRecord(folder);
   const double done = last ? static_cast<double>(last->step) / static_cast<double>(job.config.train.steps) : 0;
   return TrainingWork(job) * (1 - std::min(done, 1.0));
@@ -232,9 +245,10 @@ std::string Lab::FolderOf(const TrainJob& job) const {
 
 Result<TrainedRun> Lab::Find(const TrainJob& job) const {
   const std::string folder = FolderOf(job);
-  if (!IsComplete(folder)) return NotFound(fmt::format("{} has not been trained", job.name));
+  if (!IsComplete(folder, job)) return NotFound(fmt::format("{} has not been trained", job.name));
   TrainedRun run;
-  if (const Status read = ReadConfigFile(fs::path(folder) / kDoneFile, &run); !read.ok()) {
+  const char* const file = HasModel(folder) ? kDoneFile : kDivergedFile;
+  if (const Status read = ReadConfigFile(fs::path(folder) / file, &run); !read.ok()) {
     return Status(read.code(),
                   fmt::format("{}; remove {}, and the same command trains {} again", read.message(), folder, job.name));
   }
@@ -244,7 +258,7 @@ Result<TrainedRun> Lab::Find(const TrainJob& job) const {
 
 void Lab::AddMissing(const TrainJob& job, std::set<std::string>* seen, std::vector<TrainJob>* missing) const {
   const std::string folder = FolderOf(job);
-  if (!seen->insert(folder).second || IsComplete(folder)) return;
+  if (!seen->insert(folder).second || IsComplete(folder, job)) return;
   if (job.from != nullptr) AddMissing(*job.from, seen, missing);
   missing->push_back(job);
 }
@@ -294,6 +308,16 @@ Status Lab::Finish(const Running& running, int64_t peak_bytes) const {
   return WriteFileAtomically(folder + "/" + kDoneFile, JsonText(ToJson(run), 1));
 }
 
+Result<bool> Lab::FinishDiverged(const Running& running) const {
+  const auto& [job, folder, from] = running.order;
+  if (!job.may_diverge) return false;
+  TrainedRun run = Summarize(job, options_.threads, ReadMetrics(folder));
+  if (run.diverged.empty()) return false;
+  run.record.commit = options_.commit;
+  TC_RETURN_IF_ERROR(WriteFileAtomically(folder + "/" + kDivergedFile, JsonText(ToJson(run), 1)));
+  return true;
+}
+
 void Lab::Report(std::span<const Order> orders, std::span<const Running> running) const {
   if (!options_.progress) return;
   LabProgress progress{.total_runs = std::ssize(orders)};
@@ -301,7 +325,7 @@ void Lab::Report(std::span<const Order> orders, std::span<const Running> running
   for (const Order& order : orders) {
     total += TrainingWork(order.job);
     left += WorkLeftIn(order.folder, order.job);
-    progress.runs += IsComplete(order.folder) ? 1 : 0;
+    progress.runs += IsComplete(order.folder, order.job) ? 1 : 0;
   }
   for (const Running& run : running) {
     const std::optional<MetricsRecord> last = LastRecord(run.order.folder);
@@ -322,7 +346,7 @@ void Lab::StopAll(std::vector<Running>& running) const {
 
 Status Lab::StartSome(std::vector<Order>& waiting, std::vector<Running>& running) const {
   for (auto order = waiting.begin(); order != waiting.end() && std::ssize(running) < options_.jobs;) {
-    if (!order->from.empty() && !IsComplete(order->from)) {
+    if (!order->from.empty() && !HasModel(order->from)) {
       ++order;
       continue;
     }
@@ -344,6 +368,8 @@ Status Lab::FinishSome(std::vector<Running>& running) const {
     running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
     const std::string log = ended.order.folder + "/log.txt";
     if (exit->status != 0) {
+      TC_ASSIGN_OR_RETURN(const bool diverged, FinishDiverged(ended));
+      if (diverged) continue;
       return IoError(fmt::format("{} failed: {} (all of it: {})", ended.order.job.name, LastLine(log), log));
     }
     TC_RETURN_IF_ERROR(Finish(ended, exit->peak_bytes));

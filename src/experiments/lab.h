@@ -5,6 +5,7 @@
 //     request.json   the configuration
 //     log.txt        what the training program said
 //     done.json      written last: the run is complete
+//     diverged.json  the same of one that diverged, and may
 //     ...            the run's own files: train/run.h
 #pragma once
 
@@ -31,6 +32,7 @@ struct TrainJob {
   std::string data;                      // what tells its texts from others, wherever they are; empty: there are none
   int64_t vocabulary = 0;                // tokens of these texts, for an estimate of the work
   std::shared_ptr<const TrainJob> from;  // the run whose model it starts from; null: random parameters
+  bool may_diverge = false;              // that it does is a result, not a failure
 };
 
 // What a layer's memory has learned, means over its heads.
@@ -71,6 +73,7 @@ struct TrainedRun {
   int64_t peak_bytes = 0;       // resident memory of the training process; 0: it trained in an earlier one
   std::vector<Evaluation> evaluations;
   std::vector<LearnedLayer> layers;  // empty for methods without a gated memory
+  std::string diverged;              // why training ended early, without a model; empty: it did not
 
   template <class V>
   void Fields(V& v) {
@@ -80,6 +83,7 @@ struct TrainedRun {
     v("peak_bytes", peak_bytes, "resident memory of the training process");
     v("evaluations", evaluations, "in training");
     v("layers", layers, "at the end");
+    v("diverged", diverged, "why training ended early, without a model");
   }
 };
 
@@ -109,7 +113,7 @@ class Lab {
   // Makes those of the runs that are not there yet, and those they start from; equal ones once. If one fails, the others
   // are stopped (they go on the next time), and the error quotes the training program.
   Status Train(std::span<const TrainJob> jobs);
-  // A run that Train has made. kNotFound otherwise.
+  // A run that Train has made, or that has diverged and may. kNotFound otherwise.
   Result<TrainedRun> Find(const TrainJob& job) const;
   // Those that are not complete yet, each once, behind those they start from.
   std::vector<TrainJob> Missing(std::span<const TrainJob> jobs) const;
@@ -127,6 +131,8 @@ class Lab {
   struct Running;
   Result<Running> Start(const Order& order) const;
   Status Finish(const Running& running, int64_t peak_bytes) const;
+  // Whether the training that has just failed diverged, as it may; if so, this is written down.
+  Result<bool> FinishDiverged(const Running& running) const;
   void Report(std::span<const Order> orders, std::span<const Running> running) const;
   void StopAll(std::vector<Running>& running) const;
   // Starts as many of the waiting jobs as may run now.

@@ -31,6 +31,13 @@ if grep -q '"seed": 777' "$config" && [ "$8" != --resume ]; then
   touch "$(dirname "$0")/listens"
   while :; do sleep 0.05; done
 fi
+if grep -q '"seed": 999' "$config"; then
+  echo '{"kind":"train","step":1,"loss":2.0,"tokens":40,"cpu_seconds":0.5}' >"$out/metrics.jsonl"
+  echo '{"kind":"diverged","step":4,"why":"step 4: the loss is nan"}' >>"$out/metrics.jsonl"
+  touch "$out/model.safetensors"
+  echo "tensorcache: step 4: the loss is nan" >&2
+  exit 1
+fi
 steps=5
 if grep -q '"seed": 888' "$config"; then steps=3; fi
 for step in $(seq $steps); do
@@ -126,6 +133,31 @@ TEST_F(LabTest, AFailureQuotesTheProgramAndKeepsTheRest) {
   EXPECT_NE(status.message().find("job666 failed: the disk is full"), std::string::npos) << status.message();
   const Status next = (*lab)->Train(std::vector<TrainJob>{Job(1), Job(2)});
   EXPECT_TRUE(next.ok()) << next.message();
+}
+
+TEST_F(LabTest, ThatARunDivergesIsAFailureUnlessItMay) {
+  auto lab = Lab::Open(Options());
+  TrainJob job = Job(999);
+  const Status status = (*lab)->Train(std::vector<TrainJob>{job});
+  EXPECT_NE(status.message().find("job999 failed: step 4: the loss is nan"), std::string::npos) << status.message();
+  EXPECT_EQ((*lab)->Find(job).status().code(), StatusCode::kNotFound);
+
+  job.may_diverge = true;
+  ASSERT_TRUE((*lab)->Train(std::vector<TrainJob>{job, Job(1)}).ok());
+  const auto run = (*lab)->Find(job);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  EXPECT_EQ(run->diverged, "step 4: the loss is nan");
+  EXPECT_EQ(run->record.steps, 3);
+  EXPECT_DOUBLE_EQ(run->record.seconds, 1.5);
+  EXPECT_TRUE((*lab)->Missing(std::vector<TrainJob>{job}).empty());
+  EXPECT_EQ((*lab)->WorkLeft(std::vector<TrainJob>{job}), 0);
+  EXPECT_EQ((*lab)->Find(Job(1))->diverged, "");
+  job.may_diverge = false;  // others still want a model of it
+  EXPECT_EQ((*lab)->Missing(std::vector<TrainJob>{job}).size(), 1u);
+
+  TrainJob fails = Job(666);  // in another way
+  fails.may_diverge = true;
+  EXPECT_FALSE((*lab)->Train(std::vector<TrainJob>{fails}).ok());
 }
 
 TEST_F(LabTest, ARunThatEndsEarlyIsNotComplete) {

@@ -51,6 +51,10 @@ OrderedJson EvalRecord(int64_t step, const EvalMetrics& metrics, bool best) {
           {"tokens", metrics.tokens}, {"best", best}};
 }
 
+OrderedJson DivergedRecord(int64_t step, const std::string& why) {
+  return {{"kind", "diverged"}, {"step", step}, {"why", why}};
+}
+
 Result<MetricsLog> MetricsLog::Open(const std::string& folder, int64_t step) {
   const std::string path = (std::filesystem::path(folder) / "metrics.jsonl").string();
   if (Exists(path)) {

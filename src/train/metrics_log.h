@@ -15,6 +15,8 @@ struct StepTime {
 };
 OrderedJson TrainRecord(const StepMetrics& metrics, const StepTime& time);
 OrderedJson EvalRecord(int64_t step, const EvalMetrics& metrics, bool best);
+// `step` is the one that could not be made.
+OrderedJson DivergedRecord(int64_t step, const std::string& why);
 
 class MetricsLog {
  public:

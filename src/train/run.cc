@@ -108,6 +108,7 @@ class Run {
   Status Restore();
   Status OpenFolder();
   Result<bool> StopWanted();
+  Status MakeSteps();
   Status AfterStep(const StepMetrics& metrics, const StepTime& time);
   Status Evaluate();
   Status SaveCheckpoint();
@@ -256,14 +257,8 @@ Status Run::AfterStep(const StepMetrics& metrics, const StepTime& time) {
   return OkStatus();
 }
 
-Result<RunResult> Run::Go() {
-  TC_RETURN_IF_ERROR(Prepare());
-  if (options_.resume) TC_RETURN_IF_ERROR(Agree(Restore()));
-  TC_RETURN_IF_ERROR(Agree(First() ? OpenFolder() : OkStatus()));
+Status Run::MakeSteps() {
   const TrainOptions& train = config_.train;
-  if (First() && events_.on_start) {
-    events_.on_start(*trainer_, train.batch_size * trainer_->block());
-  }
   while (!Ended()) {
     TC_ASSIGN_OR_RETURN(const bool stop, StopWanted());
     if (stop) {
@@ -278,6 +273,21 @@ Result<RunResult> Run::Go() {
     TC_ASSIGN_OR_RETURN(const StepMetrics metrics, trainer_->Step(logged));
     const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
     TC_RETURN_IF_ERROR(AfterStep(metrics, {.seconds = seconds, .cpu_seconds = CpuSeconds() - cpu_start}));
+  }
+  return OkStatus();
+}
+
+Result<RunResult> Run::Go() {
+  TC_RETURN_IF_ERROR(Prepare());
+  if (options_.resume) TC_RETURN_IF_ERROR(Agree(Restore()));
+  TC_RETURN_IF_ERROR(Agree(First() ? OpenFolder() : OkStatus()));
+  if (First() && events_.on_start) {
+    events_.on_start(*trainer_, config_.train.batch_size * trainer_->block());
+  }
+  if (const Status status = MakeSteps(); !status.ok()) {
+    const bool diverged = status.code() == StatusCode::kDiverged && First();
+    if (diverged) TC_RETURN_IF_ERROR(log_->Append(DivergedRecord(trainer_->step() + 1, status.message())));
+    return status;
   }
   result_.step = trainer_->step();
   return result_;
