@@ -32,8 +32,28 @@ Status CheckFiles(const TextDataConfig& config) {
   return named ? OkStatus() : CheckThere("tokenizer", config.tokenizer);
 }
 
-Result<std::unique_ptr<BatchSource>> MakeTask(const DataConfig& config, uint64_t seed) {
-  return config.kind == DataKind::kRecall ? MakeRecallSource(config.recall, seed) : MakeMqarSource(config.mqar, seed);
+// Text as a task: its tokens are bytes, so that digits are tokens, and a value has as many as its text.
+Result<std::unique_ptr<BatchSource>> MakeNeedle(const DataConfig& config, const SourceOptions& options,
+                                                std::shared_ptr<const Tokenizer>* tokenizer_out) {
+  if (config.text.tokenizer != "bytes") {
+    return InvalidArgument(fmt::format("data.kind needle is made of bytes; set data.text.tokenizer to bytes, not to {}",
+                                       Quoted(config.text.tokenizer)));
+  }
+  const std::shared_ptr<const Tokenizer> tokenizer = MakeByteTokenizer();
+  Corpus essays;
+  if (config.needle.HasEssays() && !config.text.path.empty()) {
+    TC_RETURN_IF_ERROR(CheckFiles(config.text));
+    TC_ASSIGN_OR_RETURN(essays, OpenCorpus(config.text, *tokenizer, options.progress));
+  }
+  if (tokenizer_out != nullptr) *tokenizer_out = tokenizer;
+  return MakeNeedleSource(config.needle, essays, options.seed);
+}
+
+Result<std::unique_ptr<BatchSource>> MakeTask(const DataConfig& config, const SourceOptions& options,
+                                              std::shared_ptr<const Tokenizer>* tokenizer_out) {
+  if (config.kind == DataKind::kRecall) return MakeRecallSource(config.recall, options.seed);
+  if (config.kind == DataKind::kMqar) return MakeMqarSource(config.mqar, options.seed);
+  return MakeNeedle(config, options, tokenizer_out);
 }
 
 }  // namespace
@@ -47,6 +67,8 @@ std::optional<TaskShape> TaskShapeOf(const DataConfig& config) {
     case DataKind::kMqar:
       return TaskShape{
           .vocab_size = config.mqar.vocab, .length = config.mqar.length, .answers = config.mqar.AnswersPerRow()};
+    case DataKind::kNeedle:
+      return TaskShape{.vocab_size = 256, .length = config.needle.length, .answers = config.needle.AnswersPerRow()};
     case DataKind::kText: break;
   }
   return {};
@@ -56,6 +78,7 @@ Status ValidateTask(const DataConfig& config) {
   switch (config.kind) {
     case DataKind::kRecall: return ValidateRecallConfig(config.recall);
     case DataKind::kMqar: return ValidateMqarConfig(config.mqar);
+    case DataKind::kNeedle: return ValidateNeedleConfig(config.needle);
     case DataKind::kText: break;
   }
   return OkStatus();
@@ -71,7 +94,7 @@ Result<std::unique_ptr<BatchSource>> MakeSource(const DataConfig& config, const 
                       "carry from one to the next. Use data.kind text, or do not carry the state",
                       NameOf(config.kind)));
     }
-    return MakeTask(config, options.seed);
+    return MakeTask(config, options, tokenizer_out);
   }
   if (config.text.path.empty()) {
     return InvalidArgument("data.text.path is empty; give a text file or a folder of text files");

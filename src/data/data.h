@@ -11,31 +11,38 @@
 #include "data/batch.h"
 #include "data/corpus.h"
 #include "data/mqar_task.h"
+#include "data/needle_task.h"
 #include "data/recall_task.h"
 #include "tensorcache/status.h"
 #include "tensorcache/tokenizer.h"
 
 namespace tensorcache::data {
 
-enum class DataKind { kRecall, kMqar, kText };
+enum class DataKind { kRecall, kMqar, kNeedle, kText };
 constexpr auto EnumNames(DataKind) {
-  return std::to_array<std::pair<DataKind, std::string_view>>(
-      {{DataKind::kRecall, "recall"}, {DataKind::kMqar, "mqar"}, {DataKind::kText, "text"}});
+  return std::to_array<std::pair<DataKind, std::string_view>>({{DataKind::kRecall, "recall"},
+                                                               {DataKind::kMqar, "mqar"},
+                                                               {DataKind::kNeedle, "needle"},
+                                                               {DataKind::kText, "text"}});
 }
 
 struct DataConfig {
   DataKind kind = DataKind::kText;
   RecallConfig recall;
   MqarConfig mqar;
+  NeedleConfig needle;
   TextDataConfig text;
 
   template <class V>
   void Fields(V& v) {
     v("kind", kind,
-      "recall: a stored pair is asked for after a gap; mqar: many pairs, each asked for once; text: files");
+      "recall: a stored pair is asked for after a gap; mqar: many pairs, each asked for once; needle: a sentence "
+      "hidden in a "
+      "long text; text: files");
     v("recall", recall, "options of kind recall");
     v("mqar", mqar, "options of kind mqar");
-    v("text", text, "options of kind text");
+    v("needle", needle, "options of kind needle");
+    v("text", text, "options of kind text; kind needle takes its haystacks from there");
   }
 };
 
@@ -58,7 +65,7 @@ struct SourceOptions {
   Progress progress = {};
 };
 
-// *tokenizer_out becomes the tokenizer of the text, null for tasks; give nullptr if it is not wanted.
+// *tokenizer_out becomes the tokenizer of the text, null for tasks of tokens alone; give nullptr if it is not wanted.
 Result<std::unique_ptr<BatchSource>> MakeSource(const DataConfig& config, const SourceOptions& options,
                                                 std::shared_ptr<const Tokenizer>* tokenizer_out);
 

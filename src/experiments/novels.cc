@@ -44,12 +44,6 @@ Result<std::string> NovelTokenizer(const ExperimentOptions& options, const std::
   return folder;
 }
 
-// --data names the folder with the novels' folder, or that one.
-std::string NovelFolder(const ExperimentOptions& options) {
-  const std::string inner = options.data + "/novels";
-  return !IsFolder(inner) && IsFolder(options.data + "/train") ? options.data : inner;
-}
-
 // The texts that the config names after all changes, and their tokenizer.
 Status FindTexts(const ExperimentOptions& options, TextStudy* study) {
   data::TextDataConfig& text = study->config.data.text;

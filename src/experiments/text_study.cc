@@ -359,6 +359,11 @@ std::string TextMemoryNote() {
          "rest. Tensor Cache has its memory in the top layer alone, with unit queries and keys; W_tc starts at zero.";
 }
 
+std::string NovelFolder(const ExperimentOptions& options) {
+  const std::string inner = options.data + "/novels";
+  return !IsFolder(inner) && IsFolder(options.data + "/train") ? options.data : inner;
+}
+
 Result<std::string> DataChecksum(const std::vector<std::string>& paths) {
   Crc64 checksum;
   for (const std::string& path : paths) {

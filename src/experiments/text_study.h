@@ -40,6 +40,9 @@ struct TextStudy {
 std::vector<TextArm> FiveTextArms();
 std::string TextMemoryNote();
 
+// The folder with the novels: --data names the one it is in, or the folder itself.
+std::string NovelFolder(const ExperimentOptions& options);
+
 // Of the names and contents of all files of these folders or files.
 Result<std::string> DataChecksum(const std::vector<std::string>& paths);
 
