@@ -71,7 +71,7 @@ TEST_F(ReproduceTest, ExtensionsHaveTheirDefaultBesideThem) {
 TEST_F(ReproduceTest, MqarSetsAccuracyAgainstState) {
   const Outcome outcome = Run(Small("mqar"));
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_NE(outcome.out.find("3 models to train"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("4 models to train"), std::string::npos) << outcome.out;
   const auto result = Read("mqar");
   ASSERT_EQ(result.tables.size(), 3u);
   const auto& state = result.tables[1];
@@ -87,6 +87,31 @@ TEST_F(ReproduceTest, MqarSetsAccuracyAgainstState) {
   ASSERT_EQ(result.figures[0].series.size(), 3u);
   EXPECT_EQ(result.figures[0].series[0].points[0].x, 256);  // KiB of 256 tokens
   ExpectMistake(Small("mqar", {"--set", "cache.window=8"}), "differ in cache.window");
+}
+
+TEST_F(ReproduceTest, AblationHasTheDesignAndWhatIsLeftOfItWithoutAPart) {
+  const Outcome outcome = Run(Small("ablation"));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("9 models to train"), std::string::npos)
+      << outcome.out;  // four of each task, and near pairs
+  const auto result = Read("ablation");
+  ASSERT_EQ(result.tables.size(), 2u);
+  EXPECT_EQ(result.runs.size(), 9u);
+  const auto& accuracy = result.tables[0];
+  ASSERT_EQ(accuracy.rows.size(), 4u);
+  EXPECT_EQ(accuracy.rows[0].label, "the design");
+  for (const auto& row : accuracy.rows) {
+    // Whatever diverged says so, and is no reason to stop.
+    for (const auto& cell : row.cells) EXPECT_TRUE(cell.value.has_value() != cell.text.starts_with("diverged"));
+  }
+  for (const auto& cell : accuracy.rows[0].cells) EXPECT_TRUE(cell.value.has_value());
+  // Keys that are not of unit length make the delta rule grow: those of a model with large parameters at once.
+  EXPECT_EQ(accuracy.rows[2].label, "no unit queries and keys");
+  EXPECT_EQ(accuracy.rows[2].cells.back().text, "diverged at step 1");
+  EXPECT_EQ(result.findings.size(), 1 + accuracy.rows.size());
+  // The design is the run of ood: the three others are enough.
+  const Outcome ood = Run(Small("ood"));
+  EXPECT_NE(ood.out.find("3 models to train"), std::string::npos) << ood.out;
 }
 
 TEST_F(ReproduceTest, AStoppedReproductionGoesOn) {

@@ -21,6 +21,8 @@ constexpr Experiment kExperiments[] = {
     {"longgap", "Recall over gaps of 128 to 1024 tokens", PlanLongGap, MeasureLongGap, 10},
     {"multistore", "Two stored pairs, one asked for", PlanMultistore, MeasureMultistore},
     {"mqar", "Many pairs, each asked for: accuracy against state", PlanMqar, MeasureMqar},
+    {"needle", "A needle in a haystack, by depth and length", PlanNeedle, MeasureNeedle, 20},
+    {"ablation", "The associative design without each of its parts", PlanAblation, MeasureAblation},
     {"efficiency", "Time and memory of training and inference", PlanEfficiency, MeasureEfficiency},
     {"slots", "Several memory slots a head", PlanSlots, MeasureSlots},
     {"timescales", "A fast and a slow memory", PlanTimescales, MeasureTimescales},

@@ -79,8 +79,6 @@ Extension Norms() {
                        {"addressed before RoPE", {"address.by=content"}}}};
 }
 
-constexpr double kSolvedAccuracy = 0.99;
-
 enum class Task { kRecall, kMultistore };
 std::string TaskName(Task task) { return task == Task::kRecall ? "recall" : "multistore"; }
 
@@ -120,19 +118,6 @@ Plan PlanOf(const Extension& extension, const ExperimentOptions& options) {
   return jobs;
 }
 
-// The first evaluation in training that answers 99 %; empty text cell if there is none.
-Cell SolvedAt(const std::vector<TrainedRun>& runs) {
-  std::vector<double> steps;
-  for (const TrainedRun& run : runs) {
-    for (const Evaluation& evaluation : run.evaluations) {
-      if (evaluation.accuracy < kSolvedAccuracy) continue;
-      steps.push_back(static_cast<double>(evaluation.step));
-      break;
-    }
-  }
-  return steps.size() == runs.size() ? Measured(steps) : TextCell("not reached");
-}
-
 // "On recall the default is solved at step 150; top 1 is not solved (accuracy 0.813)." `first` is the task's first column:
 // accuracy, NLL, step.
 std::string TaskFinding(const Table& table, const std::string& task, size_t first) {
@@ -164,7 +149,7 @@ Result<ExperimentResult> MeasureOf(const Extension& extension, const MeasureCont
       .title = "Scores by variant",
       .note = fmt::format("Accuracy and NLL are streamed; the step is that of the first evaluation in training, "
                           "one each 25 steps, that answers {:.0f} %.",
-                          100 * kSolvedAccuracy),
+                          100 * kNearlyAllAnswered),
       .row_title = "Variant"};
   for (const Task task : tasks) {
     const std::string group = TaskName(task);

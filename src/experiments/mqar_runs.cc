@@ -6,7 +6,6 @@
 #include <optional>
 
 #include "experiments/recall_runs.h"
-#include "experiments/task_streaming.h"
 #include "train/presets.h"
 
 namespace tensorcache::experiments {
@@ -87,18 +86,31 @@ Result<TrainJob> MakeMqarNearJob(const ExperimentOptions& options, uint64_t seed
 
 Result<TrainJob> MakeMqarJob(const ExperimentOptions& options, const MqarModel& model, double rate, uint64_t seed) {
   std::vector<std::string> usual = {UntilSolved()}, own = model.arm.Changes();
+  own.insert(own.end(), model.changes.begin(), model.changes.end());
   if (options.quick()) usual.insert(usual.end(), {"train.steps=150", "train.warmup_steps=20"});
   own.insert(own.end(), {"data.mqar.min_pairs=4", "data.mqar.task_tokens=16"});  // Zoology's mixture
   if (model.window > 0) own.push_back(fmt::format("cache.window={}", model.window));
   own.push_back(fmt::format("train.learning_rate={}", rate));
   own.push_back(fmt::format("train.seed={}", seed));
-  const std::string window = model.window > 0 ? fmt::format("-w{}", model.window) : "";
-  TC_ASSIGN_OR_RETURN(
-      TrainJob job, MakeJob(fmt::format("mqar-{}{}-{}-{}", model.arm.Name(), window, rate, seed), usual, own, options));
+  std::string kind = model.arm.Name();
+  if (!model.variant.empty()) kind += "-" + model.variant;
+  if (model.window > 0) kind += fmt::format("-w{}", model.window);
+  TC_ASSIGN_OR_RETURN(TrainJob job, MakeJob(fmt::format("mqar-{}-{}-{}", kind, rate, seed), usual, own, options));
   TC_ASSIGN_OR_RETURN(TrainJob near, MakeMqarNearJob(options, seed));
   job.changes += " train.init=" + near.name;
   job.from = std::make_shared<const TrainJob>(std::move(near));
   return job;
+}
+
+Result<TaskScore> ScoreMqarTest(const MeasureContext& context, const TrainJob& job, const TrainedRun& trained,
+                                const MqarTest& test) {
+  TC_ASSIGN_OR_RETURN(const auto model, Model::Load(trained.folder, {.threads = context.options.threads}));
+  data::MqarConfig task = job.config.data.mqar;
+  task.length = test.length;
+  task.pairs = test.pairs;
+  task.min_pairs = 0;
+  TC_ASSIGN_OR_RETURN(const auto source, data::MakeMqarSource(task, job.config.train.seed + 1));
+  return StreamTask(model, *source, {.rows = RowsOf(context.options, test), .prefill = true});
 }
 
 Result<MqarScores> ScoreMqar(const MeasureContext& context, const MqarModel& model, const std::vector<uint64_t>& seeds,
@@ -108,15 +120,8 @@ Result<MqarScores> ScoreMqar(const MeasureContext& context, const MqarModel& mod
   std::vector<std::vector<double>> accuracy(tests.size());
   for (const uint64_t seed : seeds) {
     TC_ASSIGN_OR_RETURN(MqarRun run, BestRun(context, model, seed, records));
-    TC_ASSIGN_OR_RETURN(const auto loaded, Model::Load(run.trained.folder, {.threads = context.options.threads}));
     for (size_t t = 0; t < tests.size(); ++t) {
-      data::MqarConfig task = run.job.config.data.mqar;
-      task.length = tests[t].length;
-      task.pairs = tests[t].pairs;
-      task.min_pairs = 0;
-      TC_ASSIGN_OR_RETURN(const auto source, data::MakeMqarSource(task, seed + 1));
-      TC_ASSIGN_OR_RETURN(const TaskScore score,
-                          StreamTask(loaded, *source, {.rows = RowsOf(context.options, tests[t]), .prefill = true}));
+      TC_ASSIGN_OR_RETURN(const TaskScore score, ScoreMqarTest(context, run.job, run.trained, tests[t]));
       accuracy[t].push_back(score.accuracy);
       scores.bytes[t] = static_cast<double>(score.state_bytes);
     }

@@ -8,6 +8,7 @@
 
 #include "experiments/experiment.h"
 #include "experiments/methods.h"
+#include "experiments/task_streaming.h"
 
 namespace tensorcache::experiments {
 
@@ -27,6 +28,8 @@ std::span<const MqarTest> MqarTests(const ExperimentOptions& options);
 struct MqarModel {
   Arm arm;
   int64_t window = 0;
+  std::string variant = {};               // a part of the run's name; empty: the method as it is
+  std::vector<std::string> changes = {};  // what that variant changes
 
   std::string Label() const;  // "Window KV, W = 16"
 };
@@ -61,6 +64,9 @@ struct MqarScores {
   bool IsOf(const Arm& arm) const { return model.arm.method == arm.method && model.arm.design == arm.design; }
 };
 
+// A run on a test.
+Result<TaskScore> ScoreMqarTest(const MeasureContext& context, const TrainJob& job, const TrainedRun& trained,
+                                const MqarTest& test);
 // Appends the records of the runs at all rates.
 Result<MqarScores> ScoreMqar(const MeasureContext& context, const MqarModel& model, const std::vector<uint64_t>& seeds,
                              std::vector<RunRecord>* records);

@@ -20,7 +20,7 @@ data::RecallConfig TaskOf(const TrainJob& job, std::optional<int64_t> gap) {
 }  // namespace
 
 Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun& run, uint64_t seed) {
-  TrainJob job{.name = fmt::format("{}-{}", run.name, seed)};
+  TrainJob job{.name = fmt::format("{}-{}", run.name, seed), .may_diverge = run.may_diverge};
   TC_RETURN_IF_ERROR(train::ReadPresetOrFile("recall", &job.config));
   // Frequent evaluations tell when a task is solved.
   std::vector<std::string> usual = {"train.eval_every=25", "train.eval_batches=2"};
@@ -41,6 +41,17 @@ std::string UntilSolved() { return fmt::format("train.target_loss={}", kSolvedLo
 
 std::string UntilSolvedNote() {
   return fmt::format("Training ends early when a validation loss is below {}.", kSolvedLoss);
+}
+
+Cell SolvedAt(const std::vector<TrainedRun>& runs) {
+  std::vector<double> steps;
+  for (const TrainedRun& run : runs) {
+    const auto solved = std::ranges::find_if(
+        run.evaluations, [](const Evaluation& evaluation) { return evaluation.accuracy >= kNearlyAllAnswered; });
+    if (solved == run.evaluations.end()) return TextCell("not reached");
+    steps.push_back(static_cast<double>(solved->step));
+  }
+  return Measured(steps);
 }
 
 RecallRun GapRun(const Arm& arm, int64_t gap) {

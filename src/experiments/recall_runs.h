@@ -20,12 +20,17 @@ constexpr double kSolvedLoss = 0.01;
 std::string UntilSolved();  // of a budget
 std::string UntilSolvedNote();
 
+// The step of the first evaluation in training that answers 99 %, over runs; a text if one has none.
+constexpr double kNearlyAllAnswered = 0.99;
+Cell SolvedAt(const std::vector<TrainedRun>& runs);
+
 // A training run of preset recall with some keys changed. Its name is `name` and the seed.
 struct RecallRun {
   std::string name;
   std::vector<std::string> changes;       // what it is: "cache.method=window"
   std::vector<std::string> budget;        // how long it trains: "train.steps=400"
   std::shared_ptr<const RecallRun> from;  // the run whose model it starts from; null: random parameters
+  bool may_diverge = false;               // that it does is a result, not a failure
 };
 Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun& run, uint64_t seed);
 // The main table's: six episodes, one pair each.

@@ -49,6 +49,10 @@ void RecallSweep::Add(const RecallScores& scores, double state_bytes) {
   figure.series[method].points.push_back({.x = x, .y = *cell.value, .error = cell.std.value_or(0)});
 }
 
+void RecallSweep::Skip() {
+  for (Table* table : {&accuracy, &nll, &state}) table->rows.back().cells.emplace_back();
+}
+
 double PublishedState(CacheMethod method, int64_t gap) {
   if (method == CacheMethod::kInfini) return 114;
   if (method == CacheMethod::kTensorCache) return 112;

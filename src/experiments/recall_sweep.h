@@ -20,6 +20,8 @@ struct RecallSweep {
   void StartRow(const std::string& label, double at);
   // The next method's cells.
   void Add(const RecallScores& scores, double state_bytes);
+  // The next method has no cells in this row.
+  void Skip();
 
   // The cells of a method in the last row.
   Cell& LastAccuracy(size_t method) { return accuracy.rows.back().cells[method]; }
