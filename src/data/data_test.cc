@@ -48,6 +48,26 @@ TEST_F(MakeSourceTest, Mqar) {
   EXPECT_NE(ErrorOf({.kind = DataKind::kMqar, .mqar = {.pairs = 0}}, {}), "ok");
 }
 
+TEST_F(MakeSourceTest, NeedlesAreTextInBytes) {
+  Put("text/a", "It was a dark night. Nobody saw it! The end came late.\n");
+  DataConfig config = Text("bytes");
+  config.kind = DataKind::kNeedle;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  const auto source = MakeSource(config, {.seed = 1, .length = 7}, &tokenizer);
+  ASSERT_TRUE(source.ok()) << source.status().message();
+  EXPECT_EQ((*source)->length(), 512);
+  EXPECT_EQ((*source)->vocab_size(), 256);
+  ASSERT_NE(tokenizer, nullptr);
+  EXPECT_EQ(tokenizer->kind(), "bytes");
+  EXPECT_TRUE(ErrorOf(config, {.consecutive = true}).starts_with("data.kind needle has no consecutive order"));
+  config.text.tokenizer = "characters";
+  EXPECT_NE(ErrorOf(config, {}).find("set data.text.tokenizer to bytes"), std::string::npos);
+  config.text = {.path = Path("nowhere")};
+  EXPECT_NE(ErrorOf(config, {}).find("data.text.path"), std::string::npos);
+  config.needle.task = NeedleTask::kPasskey;  // which reads no text
+  EXPECT_EQ(ErrorOf(config, {}), "ok");
+}
+
 TEST_F(MakeSourceTest, ShapesOfTasksAreThoseOfTheirRows) {
   EXPECT_FALSE(TaskShapeOf({.kind = DataKind::kText}).has_value());
   EXPECT_TRUE(ValidateTask({.kind = DataKind::kText}).ok());
@@ -56,7 +76,9 @@ TEST_F(MakeSourceTest, ShapesOfTasksAreThoseOfTheirRows) {
       {.kind = DataKind::kRecall, .recall = {.gap = 5, .episodes = 2, .stores = 3, .tail = 4}},
       {.kind = DataKind::kMqar},
       {.kind = DataKind::kMqar, .mqar = {.vocab = 90, .length = 61, .pairs = 15}},
-      {.kind = DataKind::kMqar, .mqar = {.length = 128, .pairs = 32, .min_pairs = 32}}};
+      {.kind = DataKind::kMqar, .mqar = {.length = 128, .pairs = 32, .min_pairs = 32}},
+      {.kind = DataKind::kNeedle, .needle = {.task = NeedleTask::kPasskey, .length = 300}},
+      {.kind = DataKind::kNeedle, .needle = {.task = NeedleTask::kSingle1, .length = 3000}}};
   for (const DataConfig& config : configs) {
     EXPECT_TRUE(ValidateTask(config).ok());
     const auto shape = TaskShapeOf(config);
@@ -71,6 +93,7 @@ TEST_F(MakeSourceTest, ShapesOfTasksAreThoseOfTheirRows) {
   }
   EXPECT_FALSE(ValidateTask({.kind = DataKind::kRecall, .recall = {.gap = -1}}).ok());
   EXPECT_FALSE(ValidateTask({.kind = DataKind::kMqar, .mqar = {.pairs = 0}}).ok());
+  EXPECT_FALSE(ValidateTask({.kind = DataKind::kNeedle, .needle = {.length = 10}}).ok());
 }
 
 TEST_F(MakeSourceTest, TextDecodesToItself) {
