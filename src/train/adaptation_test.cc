@@ -200,11 +200,36 @@ TEST_F(Adaptation, RefusesWhatMakesNoSense) {
   refused({"train.parameters=memory", "cache.tensor_cache.layers=none"}, "no memory");
   refused({"train.parameters=lora", "train.lora_rank=0"}, "lora_rank");
   refused({"train.distill=2"}, "train.distill");
+  refused({"train.write_cost=-1"}, "train.write_cost");
   refused({"train.initializer_range=-1"}, "initializer_range");
   refused({"train.distill=0.5", "train.init="}, "train.init");
   refused({"train.distill=0.5", "train.block=4096"}, "train.block");
   refused({"train.distill=0.5", "train.carry_state=true"}, "one block");
   refused({"position_embedding=learned", "train.block=4096"}, "learned positions");
+}
+
+// The mean write strength of all heads after some steps.
+TEST_F(Adaptation, ACostOfWritesMakesThemWeaker) {
+  config_.model.cache.tensor_cache.write.strength = MemoryRate::kPerToken;
+  const auto strength = [&](double cost) {
+    TrainConfig config = config_;
+    config.train.write_cost = cost;
+    const auto trainer = Make(config);
+    double mean = 0;
+    for (int step = 0; step < 5; ++step) {
+      const auto metrics = trainer->Step(/*with_layers=*/true);
+      EXPECT_TRUE(metrics.ok()) << metrics.status().message();
+      mean = 0;
+      for (const LayerMetrics& layer : metrics->layers) {
+        for (const auto& [name, values] : layer.learned) {
+          if (name == "eta") mean += values[0];
+        }
+      }
+    }
+    return mean;
+  };
+  const double free = strength(0), paid = strength(1000);
+  EXPECT_LT(paid, 0.999 * free);
 }
 
 TEST_F(Adaptation, ADifferentModelIsNamed) {

@@ -19,6 +19,8 @@ struct ForwardOptions {
   // deterministic streaming model, in blocks of any length.
   bool training = false;
   double dropout = 0;
+  // Gradients see this much more per sequence for a memory that writes everything at full strength, in proportion for less.
+  double write_cost = 0;
   at::ScalarType dtype = at::kFloat;  // of activations and matrix products; parameters, states and losses are float32
   Backend backend = Backend::kAuto;
 };

@@ -100,6 +100,7 @@ Status ValidateTrainConfig(const TrainConfig& config) {
   TC_RETURN_IF_ERROR(CheckRange("train.adam_epsilon", train.adam_epsilon, 1e-30, 1));
   TC_RETURN_IF_ERROR(CheckRange("train.clip_norm", train.clip_norm, 0, 1e30));
   TC_RETURN_IF_ERROR(CheckRange("train.dropout", train.dropout, 0, 0.99));
+  TC_RETURN_IF_ERROR(CheckRange("train.write_cost", train.write_cost, 0, 1e6));
   TC_RETURN_IF_ERROR(CheckRange("train.initializer_range", train.initializer_range, 0, 10));
   TC_RETURN_IF_ERROR(CheckRange("train.target_loss", train.target_loss, 0, 1e30));
   if (train.batch_size % train.accumulate != 0) {

@@ -50,6 +50,7 @@ struct TrainOptions {
   double adam_epsilon = 1e-8;
   double clip_norm = 1;
   double dropout = 0;
+  double write_cost = 0;
   bool carry_state = false;
   std::string init;
   double initializer_range = 0.02;
@@ -84,6 +85,9 @@ struct TrainOptions {
     v("adam_epsilon", adam_epsilon, "AdamW's");
     v("clip_norm", clip_norm, "largest norm of all gradients together; 0: no limit");
     v("dropout", dropout, "of embeddings and of what each sub-layer adds");
+    v("write_cost", write_cost,
+      "c: gradients also see c times the mean write strength, so that only what is worth it is written; the losses that "
+      "are reported do not have it");
     v("carry_state", carry_state, "blocks of a document follow each other and start from the state of the one before");
     v("init", init,
       "a checkpoint folder of the same shape to start from; memories that it lacks start as configured. Empty: random "

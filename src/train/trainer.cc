@@ -128,6 +128,7 @@ Trainer::Rows Trainer::LocalRows() const {
 ForwardOptions Trainer::TrainingOptions() const {
   return {.training = true,
           .dropout = config_.train.dropout,
+          .write_cost = config_.train.write_cost / static_cast<double>(config_.train.batch_size),
           .dtype = config_.train.dtype == ComputeDtype::kBfloat16 ? at::kBFloat16 : at::kFloat};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "train/ops/cost.h"
 #include "train/ops/rope.h"
 #include "train/ops/short_conv.h"
 
@@ -95,11 +96,15 @@ MemoryRates MakeMemoryRates(const LayerBlock& in, const Sizes& n, int64_t lag, M
   const auto strength = [&](const Tensor& gates) {
     return (n.strengths > 0 ? eta_logit + gates.narrow(-1, n.decays, n.strengths) : eta_logit).sigmoid();
   };
-  if (n.gates() == 0) return {.log_decay = log_decay({}), .strength = strength({})};
+  // Of the block's own tokens: each token's write is paid for once, however its sequence is cut into blocks.
+  const ForwardOptions& options = in.context.options;
+  const double cost = options.training ? options.write_cost * static_cast<double>(in.x.size(0)) / static_cast<double>(in.place.layers) : 0;
+  const auto paid_strength = [&](const Tensor& gates) { return WithCost(strength(gates), cost); };
+  if (n.gates() == 0) return {.log_decay = log_decay({}), .strength = paid_strength({})};
 
   const Tensor& weight = in.parameters.Get("rates_proj.weight");
   const Tensor gates = at::linear(in.x.to(weight.scalar_type()), weight).unflatten(2, {n.G, n.gates()});
-  MemoryRates rates{.log_decay = log_decay(gates), .strength = strength(gates)};
+  MemoryRates rates{.log_decay = log_decay(gates), .strength = paid_strength(gates)};
   if (lag == 0) return rates;
   Tensor& waiting = state["gates"];  // (B, P, G, gates)
   Tensor all = gates;
