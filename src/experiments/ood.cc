@@ -85,9 +85,10 @@ Result<ExperimentResult> MeasureOod(const MeasureContext& context) {
       .experiment = "ood",
       .title = "Gaps that training did not show",
       .paper = "Section 4.3, OOD calibration",
-      .setup = setup +
-               " Trained at gap 24 alone; the streamed sequences have other gaps. Full KV beyond the "
-               "trained length uses NTK-aware RoPE. The associative design pays for what it writes (train.write_cost)."};
+      .setup =
+          setup +
+          " Trained at gap 24 alone; the streamed sequences have other gaps. Full KV beyond the "
+          "trained length uses NTK-aware RoPE. The associative design pays for what it writes (train.write_cost)."};
   RecallSweep sweep = MakeRecallSweep(kReachingArms, "Fillers",
                                       {.id = "accuracy_by_fillers",
                                        .title = "Recall at gaps that training did not show",

@@ -86,7 +86,8 @@ struct TrainOptions {
     v("clip_norm", clip_norm, "largest norm of all gradients together; 0: no limit");
     v("dropout", dropout, "of embeddings and of what each sub-layer adds");
     v("write_cost", write_cost,
-      "c: gradients also see c times the mean write strength, so that only what is worth it is written; the losses that "
+      "c: gradients also see c times the mean write strength, so that only what is worth it is written; the losses "
+      "that "
       "are reported do not have it");
     v("carry_state", carry_state, "blocks of a document follow each other and start from the state of the one before");
     v("init", init,

@@ -98,7 +98,9 @@ MemoryRates MakeMemoryRates(const LayerBlock& in, const Sizes& n, int64_t lag, M
   };
   // Of the block's own tokens: each token's write is paid for once, however its sequence is cut into blocks.
   const ForwardOptions& options = in.context.options;
-  const double cost = options.training ? options.write_cost * static_cast<double>(in.x.size(0)) / static_cast<double>(in.place.layers) : 0;
+  const double cost =
+      options.training ? options.write_cost * static_cast<double>(in.x.size(0)) / static_cast<double>(in.place.layers)
+                       : 0;
   const auto paid_strength = [&](const Tensor& gates) { return WithCost(strength(gates), cost); };
   if (n.gates() == 0) return {.log_decay = log_decay({}), .strength = paid_strength({})};
 
