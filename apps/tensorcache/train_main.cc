@@ -3,6 +3,7 @@
 
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/program.h"
+#include "train/tensor_pool.h"
 
 namespace {
 
@@ -27,5 +28,6 @@ constexpr Command kCommands[] = {
 int main(int argc, char** argv) {
   // libgomp has read the environment by now. Started by its own name, by which lists of processes show a long run.
   if (LimitSpinning()) execv(TrainProgramPath().c_str(), argv);
+  tensorcache::train::PoolTensors();
   return RunProgram(kCommands, "The commands of tensorcache that need LibTorch.", argc, argv);
 }

@@ -85,6 +85,10 @@ std::vector<std::string> MultistoreChanges(const Arm& arm) {
   return changes;
 }
 
+RecallRun MultistoreRun(const Arm& arm) {
+  return {.name = fmt::format("multistore-{}", arm.Name()), .changes = MultistoreChanges(arm)};
+}
+
 Status AddRecallJobs(const ExperimentOptions& options, const RecallRun& run, const std::vector<uint64_t>& seeds,
                      std::vector<TrainJob>* jobs) {
   for (const uint64_t seed : seeds) {

@@ -37,6 +37,7 @@ Result<TrainJob> MakeRecallJob(const ExperimentOptions& options, const RecallRun
 RecallRun GapRun(const Arm& arm, int64_t gap);
 // Two stored pairs an episode; 8 values, as the published chance level says.
 std::vector<std::string> MultistoreChanges(const Arm& arm);
+RecallRun MultistoreRun(const Arm& arm);
 // The long-gap table's task: one episode, one pair, 16 sequences a step.
 RecallRun LongGapRun(const Arm& arm, int64_t gap);
 // Appends one job a seed.

@@ -17,15 +17,17 @@ Heads Project(const AttentionParameters& p, const Tensor& x, bool plain, const F
                      .rotated_heads = plain || config.position_embedding == PositionKind::kLearned ? 0 : H + G,
                      .table = context.rope()},
                     context.options.backend);
-  const std::vector<Tensor> parts = heads.split_with_sizes({H, G, G}, 2);
-  Heads out{.q = parts[0], .k = parts[1], .v = parts[2]};
   if (plain) {
-    out.plain_q = out.q;
-    out.plain_k = out.k;
-    out.q = Rope(out.plain_q, context.rope(), false, context.options.backend);
-    out.k = Rope(out.plain_k, context.rope(), false, context.options.backend);
+    const SplitHeads split = SplitAndRotate(heads, H, context.rope(), context.options.backend);
+    return {.q = split.q,
+            .k = split.k,
+            .v = split.v,
+            .plain_q = split.plain_q,
+            .plain_k = split.plain_k,
+            .plain_v = split.plain_v};
   }
-  return out;
+  const std::vector<Tensor> parts = heads.split_with_sizes({H, G, G}, 2);
+  return {.q = parts[0], .k = parts[1], .v = parts[2]};
 }
 
 // The last `keep` tokens of past (B, G, P, D) followed by block (B, T, G, D); 0 keeps all.

@@ -179,7 +179,7 @@ double TimeOps(const Model& model, const Tensor& packed, Backend backend) {
         .parameters = model.parameters().layers[0].attention,
         .context = context,
         .x = input,
-        .heads = {.q = parts[0], .k = parts[1], .v = parts[2], .plain_q = parts[0], .plain_k = parts[1]}};
+        .heads = {.q = parts[0], .k = parts[1], .v = parts[2], .plain_q = parts[0], .plain_k = parts[1], .plain_v = parts[2]}};
     MethodState state;
     const Attended attended = Attend(block, state);
     Tensor sum = attended.local.sum();

@@ -61,7 +61,7 @@ MemoryBlock MakeMemoryBlock(const LayerBlock& in, const Sizes& n, int64_t lag, M
   if (n.kept > 0) kept_q = Kept(kept_q, q, q.size(1), n.kept);
 
   // The window's tokens, unless they are written already, and then the block's.
-  Tensor k = by_content ? heads.plain_k : heads.k, v = heads.v;
+  Tensor k = by_content ? heads.plain_k : heads.k, v = by_content ? heads.plain_v : heads.v;
   const int64_t P = lag > 0 && in.past_k.defined() ? in.past_k.size(2) : 0, T = k.size(1);
   if (P > 0) {
     Tensor past_k = in.past_k.transpose(1, 2);
@@ -76,9 +76,12 @@ MemoryBlock MakeMemoryBlock(const LayerBlock& in, const Sizes& n, int64_t lag, M
   const int64_t written = std::max<int64_t>(0, P + T - lag);
   if (n.kept_keys > 0) kept_k = Kept(kept_k, k, written, n.kept_keys);
   if (n.kept > 0) kept_v = Kept(kept_v, v, written, n.kept);
-  block.k = keys.narrow(1, P, T);
-  block.v = values.narrow(1, P, T);
-  if (P > 0) {
+  if (P == 0) {
+    block.k = keys;
+    block.v = values;
+  } else {
+    block.k = keys.narrow(1, P, T);
+    block.v = values.narrow(1, P, T);
     block.past_k = keys.narrow(1, 0, P).transpose(1, 2);
     block.past_v = values.narrow(1, 0, P).transpose(1, 2);
   }

@@ -11,12 +11,13 @@
 
 namespace tensorcache::train {
 
-// Queries, keys and values of a block; `plain_*` before rotary embedding, for methods that need them.
+// Queries, keys and values of a block; `plain_*` before rotary embedding, for methods that need them (values have none: they
+// are the same twice).
 struct Heads {
   Tensor q;  // (B, T, H, D)
   Tensor k;  // (B, T, G, D)
   Tensor v;  // (B, T, G, D)
-  Tensor plain_q{}, plain_k{};
+  Tensor plain_q{}, plain_k{}, plain_v{};
 };
 
 // A block of tokens as one layer sees it.

@@ -1,5 +1,7 @@
 #include "train/ops/rope.h"
 
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 
@@ -33,16 +35,17 @@ struct Rotation {
   int64_t heads = 0;
 };
 
-// Tokens first .. first + count - 1 of in (B, T, heads, D), counted through all of the batch, to out (count, heads, D).
-// Rows of `in` are contiguous. `out` is contiguous, and elsewhere or the same tokens of a contiguous `in`.
-void RotateTokens(const Tensor& in, const Rotation& rotation, int64_t first, int64_t count, float* out) {
+// Tokens first .. first + count - 1 of in (B, T, heads, D), counted through all of the batch, to out (count, heads, D), whose
+// tokens are `out_token` floats apart. Rows of `in` are contiguous. `out` is elsewhere, or the same tokens of a contiguous `in`.
+void RotateTokens(const Tensor& in, const Rotation& rotation, int64_t first, int64_t count, float* out,
+                  int64_t out_token) {
   const int64_t T = in.size(1), heads = in.size(2), D = in.size(3), pairs = rotation.table.cos.size(1);
   if (in.numel() == 0) return;
   const auto from = RowsOf<const float>(in, kTokenMajor);
   const float *cos = rotation.table.cos.const_data_ptr<float>(), *sin = rotation.table.sin.const_data_ptr<float>();
   const auto rotate = [&](int64_t b, int64_t t, int64_t tokens, float* to) {
     ApplyRope({.in = {from.At(b, 0, t), 0, from.head, from.token},
-               .out = {to, 0, D, heads * D},
+               .out = {to, 0, D, out_token},
                .heads = rotation.heads,
                .tokens = tokens,
                .dims = D,
@@ -54,14 +57,14 @@ void RotateTokens(const Tensor& in, const Rotation& rotation, int64_t first, int
     if (to == from.At(b, 0, t)) return;
     for (int64_t i = 0; i < tokens; ++i) {
       for (int64_t h = rotation.heads; h < heads; ++h) {
-        std::memcpy(to + (i * heads + h) * D, from.At(b, h, t + i), static_cast<size_t>(D) * sizeof(float));
+        std::memcpy(to + i * out_token + h * D, from.At(b, h, t + i), static_cast<size_t>(D) * sizeof(float));
       }
     }
   };
   ParallelRows(count, heads * D, [&](int64_t begin, int64_t end) {
     while (begin < end) {
       const int64_t t = (first + begin) % T, tokens = std::min(T - t, end - begin);
-      rotate((first + begin) / T, t, tokens, out + begin * heads * D);
+      rotate((first + begin) / T, t, tokens, out + begin * out_token);
       begin += tokens;
     }
   });
@@ -70,7 +73,7 @@ void RotateTokens(const Tensor& in, const Rotation& rotation, int64_t first, int
 Tensor Rotated(const Tensor& x, const RopeTable& table, bool inverse) {
   Tensor y = at::empty(x.sizes(), x.options());
   RotateTokens(WithContiguousRows(x), {.table = table, .inverse = inverse, .heads = x.size(2)}, 0,
-               x.size(0) * x.size(1), y.mutable_data_ptr<float>());
+               x.size(0) * x.size(1), y.mutable_data_ptr<float>(), x.size(2) * x.size(3));
   return y;
 }
 
@@ -106,7 +109,7 @@ class FusedProjection : public torch::autograd::Function<FusedProjection> {
     ForEachRowBlock(rows.size(0), [&](int64_t first, int64_t count) {
       Tensor block = flat.narrow(0, first, count);
       Project(rows.narrow(0, first, count), weight, bias.value_or(Tensor()), block);
-      if (rotated_heads > 0) RotateTokens(y, rotation, first, count, block.mutable_data_ptr<float>());
+      if (rotated_heads > 0) RotateTokens(y, rotation, first, count, block.mutable_data_ptr<float>(), weight.size(0));
     });
     return y;
   }
@@ -130,7 +133,7 @@ class FusedProjection : public torch::autograd::Function<FusedProjection> {
       Tensor block;  // the gradient before the rotation, (count, columns)
       if (rotation.heads > 0) {
         block = scratch.narrow(0, 0, count);
-        RotateTokens(dy, rotation, first, count, block.mutable_data_ptr<float>());
+        RotateTokens(dy, rotation, first, count, block.mutable_data_ptr<float>(), columns);
       } else {
         block = dy.view({N, columns}).narrow(0, first, count);
       }
@@ -143,6 +146,89 @@ class FusedProjection : public torch::autograd::Function<FusedProjection> {
     });
     if (dx.defined()) dx = dx.view({dy.size(0), dy.size(1), x.size(1)});
     return {dx, dweight, dbias, Tensor(), Tensor(), Tensor()};
+  }
+};
+
+// out (count, heads, D) += rows of in (B, T, heads, D), tokens first .. first + count - 1 counted through all of the batch.
+// `out_token` floats lie between the tokens of `out`.
+void AddTokens(const Tensor& in, int64_t first, int64_t count, float* out, int64_t out_token) {
+  const int64_t T = in.size(1), heads = in.size(2), D = in.size(3);
+  const auto from = RowsOf<const float>(in, kTokenMajor);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t b = (first + i) / T, t = (first + i) % T;
+    for (int64_t h = 0; h < heads; ++h) {
+      const float* row = from.At(b, h, t);
+      float* sum = out + i * out_token + h * D;
+      for (int64_t c = 0; c < D; ++c) sum[c] += row[c];
+    }
+  }
+}
+
+// The gradient of x from those of its six parts, which follow one another in the order of SplitHeads; a part whose gradient is
+// undefined adds nothing.
+class SplitGradient {
+ public:
+  SplitGradient(const variable_list& grads, int64_t query_heads, const RopeTable& table, const Tensor& like)
+      : H_(query_heads), G_((like.size(2) - query_heads) / 2), table_(table), dx_(at::empty(like.sizes(), like.options())) {
+    for (size_t i = 0; i < grads.size(); ++i) parts_[i] = WithContiguousRows(grads[i]);
+  }
+
+  Tensor Make() {
+    constexpr int64_t kTokens = 32;  // which stay in the second cache level from part to part
+    ParallelRows(dx_.size(0) * dx_.size(1), dx_.size(2) * dx_.size(3), [&](int64_t begin, int64_t end) {
+      for (int64_t first = begin; first < end; first += kTokens) {
+        const int64_t count = std::min(kTokens, end - first);
+        Fill(parts_[0], parts_[3], 0, H_, first, count);
+        Fill(parts_[1], parts_[4], H_, G_, first, count);
+        Fill({}, parts_[2], H_ + G_, G_, first, count);
+        if (parts_[5].defined()) AddTokens(parts_[5], first, count, At(first, H_ + G_), Token());
+      }
+    });
+    return dx_;
+  }
+
+ private:
+  float* At(int64_t token, int64_t head) const {
+    return dx_.mutable_data_ptr<float>() + token * Token() + head * dx_.size(3);
+  }
+  int64_t Token() const { return dx_.size(2) * dx_.size(3); }
+
+  // Heads `head` .. of some tokens: `rotated`, rotated back, and `plain`.
+  void Fill(const Tensor& rotated, const Tensor& plain, int64_t head, int64_t heads, int64_t first, int64_t count) {
+    const int64_t D = dx_.size(3);
+    if (rotated.defined()) {
+      RotateTokens(rotated, {.table = table_, .inverse = true, .heads = heads}, first, count, At(first, head), Token());
+    } else {
+      for (int64_t i = 0; i < count; ++i) std::fill_n(At(first + i, head), heads * D, 0.0f);
+    }
+    if (plain.defined()) AddTokens(plain, first, count, At(first, head), Token());
+  }
+
+  const int64_t H_, G_;
+  const RopeTable& table_;
+  std::array<Tensor, 6> parts_;
+  Tensor dx_;
+};
+
+class FusedSplit : public torch::autograd::Function<FusedSplit> {
+ public:
+  static variable_list forward(AutogradContext* ctx, const Tensor& x, int64_t query_heads, const RopeTable& table) {
+    ctx->save_for_backward({table.cos, table.sin, x});
+    ctx->saved_data["pairing"] = static_cast<int64_t>(table.pairing);
+    ctx->saved_data["query_heads"] = query_heads;
+    ctx->set_materialize_grads(false);
+    const int64_t H = query_heads, G = (x.size(2) - H) / 2;
+    // Tensors over the memory of x that autograd does not take for views of it: their gradients are this op's.
+    const at::AutoDispatchBelowADInplaceOrView no_views;
+    const Tensor q = x.narrow(2, 0, H), k = x.narrow(2, H, G);
+    return {Rotated(q, table, false), Rotated(k, table, false), x.narrow(2, H + G, G), q, k, x.narrow(2, H + G, G)};
+  }
+
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    RefuseSecondDerivative();
+    const variable_list saved = ctx->get_saved_variables();
+    const RopeTable table = {saved[0], saved[1], static_cast<RopePairing>(ctx->saved_data["pairing"].toInt())};
+    return {SplitGradient(grads, ctx->saved_data["query_heads"].toInt(), table, saved[2]).Make(), Tensor(), Tensor()};
   }
 };
 
@@ -201,6 +287,24 @@ Tensor ProjectRotary(const RotaryProjection& args, Backend backend) {
   if (rotated_heads == 0) return y;
   const Tensor rotated = CompositeRope(y.narrow(2, 0, rotated_heads), table, /*inverse=*/false);
   return at::cat({rotated, y.narrow(2, rotated_heads, heads - rotated_heads)}, 2);
+}
+
+SplitHeads SplitAndRotate(const Tensor& x, int64_t query_heads, const RopeTable& table, Backend backend) {
+  TORCH_CHECK(x.dim() == 4 && 0 < query_heads && query_heads < x.size(2) && (x.size(2) - query_heads) % 2 == 0,
+              "cannot split ", x.sizes(), " into ", query_heads, " query heads, and as many of keys as of values");
+  CheckTable(table, x, x.size(3));
+  if (UseFused(backend, {x, table.cos, table.sin})) {
+    const variable_list parts = FusedSplit::apply(WithContiguousRows(x), query_heads, ContiguousTable(table));
+    return {.q = parts[0], .k = parts[1], .v = parts[2], .plain_q = parts[3], .plain_k = parts[4], .plain_v = parts[5]};
+  }
+  const int64_t H = query_heads, G = (x.size(2) - H) / 2;
+  const Tensor q = x.narrow(2, 0, H), k = x.narrow(2, H, G), v = x.narrow(2, H + G, G);
+  return {.q = CompositeRope(q, table, false),
+          .k = CompositeRope(k, table, false),
+          .v = v,
+          .plain_q = q,
+          .plain_k = k,
+          .plain_v = v};
 }
 
 }  // namespace tensorcache::train

@@ -35,4 +35,14 @@ struct RotaryProjection {
 };
 Tensor ProjectRotary(const RotaryProjection& args, Backend backend = Backend::kAuto);
 
+// Heads as they were projected and as they are rotated, from x (B, T, H + 2 G, D) without rotation. Those that are not rotated
+// lie in x. Values are there twice for the gradients: what comes of all six goes into one gradient of x.
+struct SplitHeads {
+  Tensor q, k;              // (B, T, H, D), (B, T, G, D), rotated
+  Tensor v;                 // (B, T, G, D)
+  Tensor plain_q, plain_k;  // not rotated
+  Tensor plain_v;           // v
+};
+SplitHeads SplitAndRotate(const Tensor& x, int64_t query_heads, const RopeTable& table, Backend backend = Backend::kAuto);
+
 }  // namespace tensorcache::train

@@ -190,6 +190,63 @@ TEST(ProjectRotary, Bfloat16) {
                       {at::randn({2, 9, 20}), at::randn({24, 20}), at::randn({24})}, 2);
 }
 
+// Those parts whose bits are set, side by side.
+Op SplitOp(const RopeTable& table, int64_t query_heads, int parts) {
+  return [=](const std::vector<Tensor>& in, Backend backend) {
+    const SplitHeads split = SplitAndRotate(in[0], query_heads, table, backend);
+    const Tensor all[] = {split.q, split.k, split.v, split.plain_q, split.plain_k, split.plain_v};
+    std::vector<Tensor> chosen;
+    for (int i = 0; i < 6; ++i) {
+      if (parts >> i & 1) chosen.push_back(all[i] * (1.5 + i));  // parts of the same rows must not be taken for each other
+    }
+    return at::cat(chosen, 2);
+  };
+}
+
+TEST(SplitAndRotate, FusedMatchesComposite) {
+  at::manual_seed(12);
+  const ThreadCount two(2);
+  for (const RopePairing pairing : kPairings) {
+    for (const Shape& s : {Shape{1, 1, 3, 2, 2}, {2, 70, 6, 8, 6}, {3, 33, 8, 5, 4}, {0, 5, 3, 4, 4}}) {
+      for (const int parts : {63, 1, 2, 4, 8, 16, 32, 1 | 8, 2 | 16, 4 | 32, 3 | 32}) {
+        SCOPED_TRACE(::testing::Message() << "T " << s.T << " D " << s.D << " heads " << s.heads << " parts " << parts);
+        const int64_t query_heads = s.heads % 4 == 0 ? s.heads / 2 : s.heads / 3;
+        ExpectFusedMatchesComposite(SplitOp(Table(s.R, pairing, 3, s.T), query_heads, parts),
+                                    {at::randn({s.B, s.T, s.heads, s.D})}, 4);
+      }
+    }
+  }
+}
+
+TEST(SplitAndRotate, StridedInputsAndGradients) {
+  at::manual_seed(13);
+  const RopeTable table = Table(8, RopePairing::kHalfSplit, 0, 6);
+  const Op op = [&](const std::vector<Tensor>& in, Backend backend) {
+    return SplitOp(table, 2, 63)(in, backend).transpose(0, 3);  // the gradient comes transposed
+  };
+  ExpectFusedMatchesComposite(op, {at::randn({6, 2, 4, 8}).transpose(0, 1)}, 4);
+  ExpectFusedMatchesComposite(op, {at::randn({2, 6, 8, 4}).transpose(2, 3)}, 4);
+}
+
+TEST(SplitAndRotate, CompositeGradcheck) {
+  at::manual_seed(14);
+  const ThreadCount one(1);
+  const RopeTable table = Table(4, RopePairing::kInterleaved, 5, 3);
+  const auto f = [&](const std::vector<Tensor>& in) {
+    return std::vector<Tensor>{SplitOp(table, 2, 63)(in, Backend::kAuto)};
+  };
+  EXPECT_TRUE(Gradcheck(f, {at::randn({2, 3, 4, 6}, at::kDouble)}));
+}
+
+TEST(SplitAndRotate, RefusesWhatItCannotSplit) {
+  const RopeTable table = Table(8, RopePairing::kHalfSplit, 0, 9);
+  const Tensor x = at::randn({2, 9, 6, 8});
+  EXPECT_THROW(SplitAndRotate(x, 3, table), c10::Error);
+  EXPECT_THROW(SplitAndRotate(x, 6, table), c10::Error);
+  EXPECT_THROW(SplitAndRotate(x, 2, Table(8, RopePairing::kHalfSplit, 0, 8)), c10::Error);
+  ExpectNoSecondDerivative(SplitOp(table, 2, 63), {x});
+}
+
 TEST(ProjectRotary, RefusesWrongSizes) {
   const RopeTable table = Table(8, RopePairing::kHalfSplit, 0, 9);
   const std::vector<Tensor> inputs = {at::randn({2, 9, 20}), at::randn({24, 20}), Tensor()};
