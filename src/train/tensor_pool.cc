@@ -114,7 +114,7 @@ class TensorPool final : public at::Allocator {
     free_[bytes].push_back(data);
     live_ -= bytes;
     kept_ += bytes;
-    if (live_ + kept_ > most_ + most_ / 2 + kAlwaysKept) UnmapKept();
+    if (live_ + kept_ > 2 * most_ + kAlwaysKept) UnmapKept();
     return true;
   }
 

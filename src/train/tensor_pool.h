@@ -7,8 +7,8 @@
 
 namespace tensorcache::train {
 
-// From now on, and for good. Call it before the first large tensor. What is kept beside the tensors that live is at most half of
-// the most that ever lived, and 64 MiB.
+// From now on, and for good. Call it before the first large tensor. What is kept and what lives are together at most twice the
+// most that ever lived, and 64 MiB: a step has its peak of each size at another time.
 void PoolTensors();
 
 // Bytes that are kept and not in use.

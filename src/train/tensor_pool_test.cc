@@ -47,7 +47,7 @@ TEST(TensorPoolTest, SmallTensorsAreTheSystems) {
 TEST(TensorPoolTest, WhatIsKeptIsBounded) {
   PoolTensors();
   for (int64_t mega = 1; mega <= 64; ++mega) Floats(mega * kMega).fill_(1);
-  EXPECT_LE(PooledBytes(), (256 + 128 + 64 + 64) * kMega);
+  EXPECT_LE(PooledBytes(), (2 * 256 + 32 + 64) * kMega);
 }
 
 TEST(TensorPoolTest, TensorsOfSeveralThreads) {
