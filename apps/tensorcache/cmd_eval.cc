@@ -18,6 +18,7 @@
 #include "core/text.h"
 #include "data/corpus.h"
 #include "methods/method.h"
+#include "runtime/checkpoint.h"
 #include "runtime/evaluate.h"
 
 namespace tensorcache::cli {
@@ -92,7 +93,7 @@ Result<std::vector<Variant>> VariantsOf(const ModelArguments& arguments, const s
   TC_ASSIGN_OR_RETURN(const std::vector<ModelVariant> wanted, ModelVariants(arguments));
   std::vector<Variant> variants;
   for (const ModelVariant& variant : wanted) {
-    TC_ASSIGN_OR_RETURN(auto model, LoadModel(arguments.model, variant.options));
+    TC_ASSIGN_OR_RETURN(auto model, runtime::LoadCheckpoint(arguments.model, variant.options));
     const bool several_weights = arguments.weights.find(',') != std::string::npos;
     variants.push_back({.folder = arguments.model,
                         .name = fmt::format("{}{}{}{}", label.empty() ? "" : label + " ", NameOf(variant.method),
@@ -140,7 +141,7 @@ Status CheckSameTokenizer(const EvalArguments& arguments, const Tokenizer& token
                           const std::vector<Variant>& variants) {
   for (const Variant& variant : variants) {
     if (variant.folder == arguments.model.model || !arguments.tokenizer.empty()) continue;
-    TC_ASSIGN_OR_RETURN(const auto other, LoadTokenizerOf(*variant.model, variant.folder, ""));
+    TC_ASSIGN_OR_RETURN(const auto other, runtime::LoadTokenizerOf(*variant.model, variant.folder, ""));
     if (other != nullptr && other->fingerprint() == tokenizer.fingerprint()) continue;
     return InvalidArgument(fmt::format("{} has another tokenizer than {}; their figures cannot be compared",
                                        Quoted(variant.folder), Quoted(arguments.model.model)));
@@ -344,7 +345,7 @@ Status RunEval(const CommandLine& line) {
   EvaluationOptions& options = arguments.evaluation;
   TC_ASSIGN_OR_RETURN(std::vector<Variant> variants, LoadVariants(arguments));
   TC_ASSIGN_OR_RETURN(const auto tokenizer,
-                      LoadTokenizerOf(*variants[0].model, arguments.model.model, arguments.tokenizer));
+                      runtime::LoadTokenizerOf(*variants[0].model, arguments.model.model, arguments.tokenizer));
   if (tokenizer == nullptr) {
     return InvalidArgument(fmt::format("{} has no tokenizer, so there is no text for it; name one with --tokenizer",
                                        arguments.model.model));

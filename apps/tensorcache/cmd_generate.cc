@@ -15,6 +15,7 @@
 #include "core/file.h"
 #include "core/text.h"
 #include "methods/method.h"
+#include "runtime/checkpoint.h"
 #include "runtime/stop_strings.h"
 #include "tensorcache/sampling.h"
 #include "tensorcache/session.h"
@@ -165,7 +166,7 @@ class Generator {
     TC_ASSIGN_OR_RETURN(Sampler sampler, Sampler::Create(arguments.sampling));
     TC_RETURN_IF_ERROR(StopStrings::Create(arguments.stop).status());
     TC_ASSIGN_OR_RETURN(auto model, LoadModel(arguments.model));
-    TC_ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizerOf(*model, arguments.model.model, arguments.tokenizer));
+    TC_ASSIGN_OR_RETURN(auto tokenizer, runtime::LoadTokenizerOf(*model, arguments.model.model, arguments.tokenizer));
     TC_RETURN_IF_ERROR(CheckTokenizer(arguments, tokenizer.get()));
     const bool restore = !arguments.session.empty() && Exists(arguments.session);
     TC_ASSIGN_OR_RETURN(Session session, restore ? Session::Restore(model, arguments.session) : Session::Create(model));

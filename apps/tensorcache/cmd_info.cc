@@ -1,83 +1,24 @@
 // tensorcache info: what a checkpoint is, what its memory has learned, and how large its sessions are.
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "apps/tensorcache/command.h"
 #include "apps/tensorcache/model_options.h"
 #include "apps/tensorcache/options.h"
 #include "apps/tensorcache/output.h"
 #include "core/config.h"
-#include "core/model_files.h"
-#include "core/safetensors.h"
-#include "core/tensor_floats.h"
 #include "experiments/methods.h"
 #include "methods/method.h"
-#include "runtime/state_size.h"
-#include "tensorcache/model.h"
+#include "runtime/checkpoint.h"
 
 namespace tensorcache::cli {
 namespace {
 
-constexpr int64_t kContexts[] = {1 << 10, 1 << 12, 1 << 15, 1 << 17, 1'000'000};
-
-struct Range {
-  double low = 0;
-  double high = 0;
-};
-
-Range RangeOf(const std::vector<double>& values) {
-  const auto [low, high] = std::ranges::minmax(values);
-  return {low, high};
-}
-
-// What one layer has learned for its cache method.
-struct LayerMemory {
-  int64_t layer = 0;
-  std::vector<methods::LearnedFigure> figures;
-};
-
-// One entry for each layer that has learned something.
-Result<std::vector<LayerMemory>> ReadMemories(const SafetensorsFile& file, const ModelConfig& config) {
-  const methods::Method& method = methods::MethodOf(config.cache);
-  std::vector<LayerMemory> layers;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const methods::LayerPlace place = methods::PlaceOf(config, layer);
-    LearnedNumbers numbers;
-    for (const methods::LearnedTensor& tensor : method.Tensors(place)) {
-      if (tensor.role != methods::LearnedTensor::Role::kNumbers) continue;
-      const std::string name = methods::TensorName(method, layer, tensor);
-      TC_ASSIGN_OR_RETURN(const TensorRef stored, file.Find(name));
-      TC_ASSIGN_OR_RETURN(numbers[tensor.name], AllFloats(name, stored));
-    }
-    LayerMemory memory{.layer = layer, .figures = method.Figures(place, numbers)};
-    if (!memory.figures.empty()) layers.push_back(std::move(memory));
-  }
-  return layers;
-}
-
-// Bytes of a session of each method after kContexts tokens.
-struct StateRow {
-  CacheMethod method;
-  RingType ring;
-  std::vector<int64_t> bytes;
-};
-
-std::vector<StateRow> StateRows(ModelConfig config) {
-  std::vector<StateRow> rows;
-  for (const auto& [number, name] : EnumNames(CacheMethod{})) {
-    config.cache.method = number;
-    for (const RingType ring : {RingType::kFp32, RingType::kBf16}) {
-      const TwoLevelCacheConfig cache = runtime::CacheConfigOf(config, ring);
-      StateRow row{.method = number, .ring = ring};
-      for (const int64_t context : kContexts) {
-        row.bytes.push_back(runtime::StateBytesAfter(cache, context).total());
-      }
-      rows.push_back(std::move(row));
-    }
-  }
-  return rows;
-}
+using runtime::CheckpointInfo;
+using runtime::FigureRange;
+using runtime::LayerMemory;
+using runtime::RangeOf;
+using runtime::StateRow;
 
 // Whether a key of CacheConfig is an option of another method.
 bool IsOfOtherMethod(const std::string& key, CacheMethod method) {
@@ -99,50 +40,12 @@ std::vector<std::string> ChangedKeys(const CacheConfig& cache) {
   return changed;
 }
 
-struct Checkpoint {
-  std::string folder;
-  ModelConfig config;
-  ModelInfo info;
-  int64_t file_bytes = 0;
-  size_t tensors = 0;
-  std::vector<std::string> dtypes;
-  std::string tokenizer;  // "" if there is none
-  int64_t tokenizer_tokens = 0;
-  std::vector<LayerMemory> memories;
-  std::vector<StateRow> states;
-};
-
-Result<Checkpoint> ReadCheckpoint(const std::string& folder) {
-  Checkpoint checkpoint{.folder = folder};
-  TC_ASSIGN_OR_RETURN(const auto model, LoadModel(folder, ModelOptions{.threads = 1}));
-  checkpoint.config = model->config();
-  checkpoint.info = model->info();
-  const std::string path = (std::filesystem::path(folder) / kModelFile).string();
-  TC_ASSIGN_OR_RETURN(const SafetensorsFile file, SafetensorsFile::Open(path));
-  checkpoint.tensors = file.names().size();
-  for (const std::string_view name : file.names()) {
-    TC_ASSIGN_OR_RETURN(const TensorRef tensor, file.Find(name));
-    const std::string dtype(DTypeName(tensor.dtype));
-    if (std::ranges::find(checkpoint.dtypes, dtype) == checkpoint.dtypes.end()) checkpoint.dtypes.push_back(dtype);
-  }
-  std::error_code error;
-  checkpoint.file_bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
-  TC_ASSIGN_OR_RETURN(const auto tokenizer, LoadTokenizerOf(*model, folder, ""));
-  if (tokenizer != nullptr) {
-    checkpoint.tokenizer = tokenizer->kind();
-    checkpoint.tokenizer_tokens = tokenizer->vocab_size();
-  }
-  TC_ASSIGN_OR_RETURN(checkpoint.memories, ReadMemories(file, checkpoint.config));
-  checkpoint.states = StateRows(checkpoint.config);
-  return checkpoint;
-}
-
-std::string RangeText(const Range& range, int digits) {
+std::string RangeText(const FigureRange& range, int digits) {
   const std::string low = fmt::format("{:.{}f}", range.low, digits), high = fmt::format("{:.{}f}", range.high, digits);
   return low == high ? low : fmt::format("{} to {}", low, high);
 }
 
-void PrintModel(const Checkpoint& checkpoint) {
+void PrintModel(const CheckpointInfo& checkpoint) {
   const ModelConfig& config = checkpoint.config;
   std::string dtypes;
   for (const std::string& dtype : checkpoint.dtypes) dtypes += (dtypes.empty() ? "" : ", ") + dtype;
@@ -164,7 +67,7 @@ void PrintModel(const Checkpoint& checkpoint) {
   for (const std::string& key : ChangedKeys(config.cache)) Print("             {}\n", key);
 }
 
-void PrintMemories(const Checkpoint& checkpoint) {
+void PrintMemories(const CheckpointInfo& checkpoint) {
   if (checkpoint.memories.empty()) return;
   const std::string note = methods::MethodOf(checkpoint.config.cache).FiguresNote(checkpoint.config.cache);
   Print("\nLearned, over heads.{}\n\nlayer  ", note.empty() ? "" : " " + note);
@@ -187,10 +90,10 @@ void PrintMemories(const Checkpoint& checkpoint) {
   }
 }
 
-void PrintStates(const Checkpoint& checkpoint) {
+void PrintStates(const CheckpointInfo& checkpoint) {
   Print("\nState of a session with window {}, after so many tokens\n\n{:<14}{:<6}", checkpoint.config.cache.window,
         "method", "ring");
-  for (const int64_t context : kContexts) {
+  for (const int64_t context : checkpoint.states[0].contexts) {
     Print("{:>10}", experiments::ContextLabel(context));
   }
   Print("\n");
@@ -199,37 +102,6 @@ void PrintStates(const Checkpoint& checkpoint) {
     for (const int64_t bytes : row.bytes) Print("{:>10}", BytesText(bytes));
     Print("\n");
   }
-}
-
-OrderedJson RangeJson(const Range& range) { return {{"low", range.low}, {"high", range.high}}; }
-
-// A range over heads; of a memory with several timescales, one for each.
-OrderedJson FigureJson(const methods::LearnedFigure& figure) {
-  if (!figure.by_timescale) return RangeJson(RangeOf(figure.rows[0]));
-  OrderedJson json = OrderedJson::array();
-  for (const std::vector<double>& row : figure.rows) json.push_back(RangeJson(RangeOf(row)));
-  return json;
-}
-
-std::string InfoJson(const Checkpoint& checkpoint) {
-  OrderedJson json = {{"model", checkpoint.folder},          {"parameters", checkpoint.info.parameters},
-                      {"file_bytes", checkpoint.file_bytes}, {"weight_bytes_per_token", checkpoint.info.weight_bytes},
-                      {"tokenizer", checkpoint.tokenizer},   {"config", ToJson(checkpoint.config)},
-                      {"memories", OrderedJson::array()},    {"states", OrderedJson::array()}};
-  for (const LayerMemory& memory : checkpoint.memories) {
-    OrderedJson entry = {{"layer", memory.layer}};
-    for (const methods::LearnedFigure& figure : memory.figures) {
-      std::string key = figure.name;
-      std::ranges::replace(key, '-', '_');
-      entry[key] = FigureJson(figure);
-    }
-    json["memories"].push_back(std::move(entry));
-  }
-  for (const StateRow& row : checkpoint.states) {
-    json["states"].push_back(
-        {{"method", NameOf(row.method)}, {"ring", NameOf(row.ring)}, {"contexts", kContexts}, {"bytes", row.bytes}});
-  }
-  return JsonText(json);
 }
 
 }  // namespace
@@ -242,11 +114,11 @@ Status RunModelInfo(const CommandLine& line) {
   TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
   if (!go) return OkStatus();
   TC_RETURN_IF_ERROR(CheckOutputPath(json_path));
-  TC_ASSIGN_OR_RETURN(const Checkpoint checkpoint, ReadCheckpoint(folder));
+  TC_ASSIGN_OR_RETURN(const CheckpointInfo checkpoint, runtime::ReadCheckpointInfo(folder));
   PrintModel(checkpoint);
   PrintMemories(checkpoint);
   PrintStates(checkpoint);
-  return WriteOutput(json_path, InfoJson(checkpoint));
+  return WriteOutput(json_path, JsonText(runtime::CheckpointInfoJson(checkpoint)));
 }
 
 }  // namespace tensorcache::cli

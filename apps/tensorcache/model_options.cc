@@ -2,15 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <functional>
 
 #include "core/config.h"
-#include "core/file.h"
-#include "core/model_files.h"
 #include "core/text.h"
 #include "methods/method.h"
-#include "tokenizer/files.h"
+#include "runtime/checkpoint.h"
 
 namespace tensorcache::cli {
 namespace {
@@ -47,31 +43,10 @@ Result<std::vector<T>> ParseNames(const char* option, std::string_view text) {
   }
 }
 
-// A layer with this cache, of no particular size.
-methods::LayerPlace AnyLayer(const CacheConfig& cache) { return {.cache = cache, .head_dim = 2}; }
-
-// Whether the method has learned tensors in a layer, which a checkpoint may lack.
-bool Learns(const CacheConfig& cache) { return !methods::MethodOf(cache).Tensors(AnyLayer(cache)).empty(); }
-
 bool HasSinks(const CacheConfig& cache) {
-  return std::ranges::any_of(methods::MethodOf(cache).Arrays(AnyLayer(cache)), [](const methods::StateArray& array) {
-    return array.kind == methods::StateArray::Kind::kSinks;
-  });
-}
-
-// "full, window or streaming_llm": the methods with which this cache is as wanted.
-template <class Wanted>
-std::string MethodsThat(CacheConfig cache, Wanted wanted) {
-  std::vector<std::string_view> names;
-  for (const auto& [method, name] : EnumNames(CacheMethod{})) {
-    cache.method = method;
-    if (wanted(cache)) names.push_back(name);
-  }
-  std::string text;
-  for (size_t i = 0; i < names.size(); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : i + 1 < names.size() ? ", " : " or ", names[i]);
-  }
-  return text;
+  return std::ranges::any_of(
+      methods::MethodOf(cache).Arrays(runtime::AnyLayer(cache)),
+      [](const methods::StateArray& array) { return array.kind == methods::StateArray::Kind::kSinks; });
 }
 
 // A line for each method.
@@ -93,18 +68,11 @@ Status CheckUsed(const ModelArguments& arguments, const std::vector<CacheMethod>
                                        NameOf(methods.front())));
   }
   if (arguments.sinks && all([](const CacheConfig& cache) { return !HasSinks(cache); })) {
-    const std::string with_sinks = MethodsThat({}, HasSinks);
+    const std::string with_sinks = runtime::MethodsThat({}, HasSinks);
     return InvalidArgument(
         fmt::format("--sinks is for method {} alone; leave it out, or add --method {}", with_sinks, with_sinks));
   }
   return OkStatus();
-}
-
-Status CheckFolder(const std::string& folder) {
-  std::error_code error;
-  if (std::filesystem::is_directory(folder, error)) return OkStatus();
-  return NotFound(fmt::format("there is no model {}; name a checkpoint folder, with config.json and model.safetensors",
-                              Quoted(folder)));
 }
 
 }  // namespace
@@ -137,7 +105,7 @@ void AddModelOptions(Options& app, ModelArguments& arguments, bool lists) {
       ->type_name("METHOD");
   app.add_option("--window", arguments.window, "Another window, in tokens")->type_name("W");
   app.add_option("--sinks", arguments.sinks,
-                 fmt::format("Other sinks, in tokens, for method {}", MethodsThat({}, HasSinks)))
+                 fmt::format("Other sinks, in tokens, for method {}", runtime::MethodsThat({}, HasSinks)))
       ->type_name("S");
 }
 
@@ -148,9 +116,7 @@ Result<std::vector<ModelVariant>> ModelVariants(const ModelArguments& arguments)
   if (arguments.method) {
     TC_ASSIGN_OR_RETURN(methods, ParseNames<CacheMethod>("--method", *arguments.method));
   }
-  TC_RETURN_IF_ERROR(CheckFolder(arguments.model));
-  ModelConfig config;
-  TC_RETURN_IF_ERROR(ReadConfigFile((std::filesystem::path(arguments.model) / kConfigFile).string(), &config));
+  TC_ASSIGN_OR_RETURN(const ModelConfig config, runtime::ReadModelConfig(arguments.model));
   const bool own_cache = methods.empty() && !arguments.window && !arguments.sinks;
   if (methods.empty()) methods.push_back(config.cache.method);
   TC_RETURN_IF_ERROR(CheckUsed(arguments, methods));
@@ -173,32 +139,10 @@ Result<std::vector<ModelVariant>> ModelVariants(const ModelArguments& arguments)
   return variants;
 }
 
-Result<std::shared_ptr<const Model>> LoadModel(const std::string& folder, const ModelOptions& options) {
-  TC_RETURN_IF_ERROR(CheckFolder(folder));
-  auto model = Model::Load(folder, options);
-  if (model.ok() || model.status().code() != StatusCode::kNotFound || !options.cache.has_value()) return model;
-  const CacheMethod method = options.cache->method;
-  const bool has_weights = Exists(std::filesystem::path(folder) / kModelFile);
-  if (!has_weights || !Learns(*options.cache)) return model;
-  return InvalidArgument(
-      fmt::format("{} lacks learned weights that method {} needs; take {}, or a model that was trained with {}",
-                  Quoted(folder), NameOf(method), MethodsThat(*options.cache, std::not_fn(Learns)), NameOf(method)));
-}
-
 Result<std::shared_ptr<const Model>> LoadModel(const ModelArguments& arguments) {
   TC_ASSIGN_OR_RETURN(const std::vector<ModelVariant> variants, ModelVariants(arguments));
   if (variants.size() > 1) return InvalidArgument("--method and --weights take one name each here");
-  return LoadModel(arguments.model, variants[0].options);
-}
-
-Result<std::shared_ptr<const Tokenizer>> LoadTokenizerOf(const Model& model, const std::string& folder,
-                                                         const std::string& name) {
-  if (name.empty() && tokenizer::TokenizerFileIn(folder).empty()) return std::shared_ptr<const Tokenizer>();
-  const std::string& source = name.empty() ? folder : name;
-  TC_ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizer(source));
-  if (tokenizer->vocab_size() <= model.config().vocab_size) return tokenizer;
-  return InvalidArgument(fmt::format("the tokenizer {} has {} tokens, but the model {}; it belongs to another model",
-                                     Quoted(source), tokenizer->vocab_size(), model.config().vocab_size));
+  return runtime::LoadCheckpoint(arguments.model, variants[0].options);
 }
 
 Result<std::vector<int32_t>> ParseTokenNumbers(std::string_view text) {

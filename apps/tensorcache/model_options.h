@@ -1,4 +1,4 @@
-// What the commands that run a model share: the options that choose it, its tokenizer, sizes in words.
+// What the commands that run a model share: the options that choose it, sizes in words.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,6 @@
 #include "tensorcache/config.h"
 #include "tensorcache/model.h"
 #include "tensorcache/status.h"
-#include "tensorcache/tokenizer.h"
 
 namespace tensorcache::cli {
 
@@ -42,12 +41,6 @@ struct ModelVariant {
 Result<std::vector<ModelVariant>> ModelVariants(const ModelArguments& arguments);
 // The only one, loaded.
 Result<std::shared_ptr<const Model>> LoadModel(const ModelArguments& arguments);
-Result<std::shared_ptr<const Model>> LoadModel(const std::string& folder, const ModelOptions& options);
-
-// The tokenizer called `name`, or if that is empty the one in the model's folder; null if there is none. kInvalidArgument if
-// it has more tokens than the model.
-Result<std::shared_ptr<const Tokenizer>> LoadTokenizerOf(const Model& model, const std::string& folder,
-                                                         const std::string& name);
 
 // Numbers with blanks, line ends or a comma between.
 Result<std::vector<int32_t>> ParseTokenNumbers(std::string_view text);
