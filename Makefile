@@ -12,13 +12,14 @@ SECONDS ?= 60
 SETUP := scripts/setup.sh $(if $(filter runtime-only asan tsan,$(PRESET)),--no-torch)
 CONFIGURE := scripts/configure.sh $(PRESET) -DTENSORCACHE_WERROR=$(WERROR)
 
-.PHONY: help demo test test-asan test-oracle test-races test-slow fuzz build bench format tidy clean distclean program
+.PHONY: help demo test test-asan test-oracle test-python test-races test-slow fuzz build bench format tidy clean distclean program
 
 help:
 	@echo 'make demo        build the program; four small models learn to remember, one reads a million tokens (4 minutes)'
 	@echo 'make test        build everything and run the tests, all but those labelled slow or oracle'
 	@echo 'make test-asan   run the tests of the run half under the address and undefined-behaviour sanitizers'
 	@echo 'make test-oracle compare models, tokenizers and files with the pip packages transformers, tokenizers, safetensors'
+	@echo 'make test-python build the Python package and run its tests'
 	@echo 'make test-races  run the tests of threads under the thread sanitizer'
 	@echo 'make test-slow   run the tests labelled slow: training to a goal, ten million tokens'
 	@echo 'make fuzz        feed made-up files to every reader, each for SECONDS=60; $(BUILD)/fuzz keeps what is new'
@@ -54,6 +55,13 @@ test-oracle:
 	@$(CONFIGURE)
 	cmake --build --preset $(PRESET) --target oracle_probe tensorcache_program
 	ctest --test-dir $(BUILD) -L oracle --output-on-failure --no-tests=error -j $(CMAKE_BUILD_PARALLEL_LEVEL)
+
+# WERROR goes to CMake through the environment (pyproject.toml).
+test-python: export WERROR := $(WERROR)
+test-python:
+	@scripts/setup.sh --no-torch --python-tests
+	@scripts/install_python.sh
+	build/deps/python/bin/python -m pytest
 
 test-races:
 	@scripts/setup.sh --no-torch --tests

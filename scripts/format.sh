@@ -9,4 +9,4 @@ tool=$(command -v clang-format-19 || command -v clang-format) || {
 }
 mode=(-i)
 if [[ ${1:-} == --check ]]; then mode=(--dry-run -Werror); fi
-find apps bench include src tests \( -name '*.h' -o -name '*.cc' \) -print0 | xargs -0 "$tool" "${mode[@]}"
+find apps bench include python src tests \( -name '*.h' -o -name '*.cc' \) -print0 | xargs -0 "$tool" "${mode[@]}"

@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Installs what the build needs and is not there yet: Debian packages, and LibTorch into build/deps.
 #
-#   scripts/setup.sh [--tests] [--checks] [--oracle] [--no-torch]
+#   scripts/setup.sh [--tests] [--checks] [--oracle] [--python] [--python-tests] [--no-torch]
 #
 #   --tests      also what only the tests need (clang with libFuzzer, chromium to look at the report)
 #   --checks     also what looks at the sources: clang-format and clang-tidy
 #   --oracle     also the Python packages that the oracle tests compare with, in build/deps/oracle
+#   --python     also what `pip install .` needs besides the libraries: Python's headers
+#   --python-tests  also the packages that the tests of the Python package need, in build/deps/python
 #   --no-torch   leave LibTorch out, for presets without the train half
 #
 # Run it as often as you like: what is there is neither fetched nor installed again. LibTorch is taken from the first of
@@ -19,21 +21,26 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly root deps="$root/build/deps"
 readonly torch_home="$deps/torch-$TORCH_VERSION"
 readonly torch_stamp="$deps/torch-found"
-readonly oracle_home="$deps/oracle"
 readonly oracle_packages="$root/tests/oracle/requirements.txt"
+readonly python_packages="$root/python/requirements.txt"
 
 want_tests=false
 want_checks=false
 want_oracle=false
+want_python=false
+want_python_tests=false
 want_torch=true
 for argument in "$@"; do
   case $argument in
     --tests) want_tests=true ;;
     --checks) want_checks=true ;;
     --oracle) want_oracle=true ;;
+    --python) want_python=true ;;
+    --python-tests) want_python=true want_python_tests=true ;;
     --no-torch) want_torch=false ;;
     *)
-      echo "setup: unknown argument '$argument'; known are --tests, --checks, --oracle and --no-torch" >&2
+      echo "setup: unknown argument '$argument'; known are --tests, --checks, --oracle, --python, --python-tests and \
+--no-torch" >&2
       exit 2
       ;;
   esac
@@ -192,45 +199,61 @@ readonly torch_advice="unpack a LibTorch and set CMAKE_PREFIX_PATH to its folder
 # What the user asked for; another answer asks the question anew.
 torch_request() { echo "${CMAKE_PREFIX_PATH:-}|${Torch_DIR:-}|${Torch_ROOT:-}"; }
 
-# The oracle -----------------------------------------------------------------------------------------------------------
+# Environments of Python -----------------------------------------------------------------------------------------------
 
-# What the environment is made of; another list makes it anew.
-oracle_request() { cat "$oracle_packages" && echo "torch==$TORCH_VERSION"; }
+# A python3 that has the headers of its C interface, for the Python package.
+need_python_headers() {
+  local python
+  python=$(need_python) || fail "a python3 with pip" "install python3 (3.10 or later) and pip"
+  if python_has_headers "$python"; then return; fi
+  if command -v apt-get >/dev/null && [[ $(command -v "$python") == /usr/bin/* ]]; then apt_install python3-dev python3-venv; fi
+  python_has_headers "$python" ||
+    fail "the C headers of $(command -v "$python")" "install them, or name another python3 with PYTHON=..."
+}
 
-oracle_is_there() {
+python_has_headers() {
+  "$1" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
+}
+
+# What an environment with the packages of file $1 is made of; another list makes it anew.
+environment_request() { cat "$1" && echo "torch==$TORCH_VERSION"; }
+
+# environment_is_there HOME PACKAGES
+environment_is_there() {
   local link
-  [[ -f $oracle_home/made-of ]] && oracle_request | cmp -s - "$oracle_home/made-of" || return 1
-  "$oracle_home/bin/python" -c '' 2>/dev/null || return 1 # the python that made it may be gone, and
-  link=$(echo "$oracle_home"/lib/python*/site-packages/torch.pth)
+  [[ -f $1/made-of ]] && environment_request "$2" | cmp -s - "$1/made-of" || return 1
+  "$1/bin/python" -c '' 2>/dev/null || return 1 # the python that made it may be gone, and
+  link=$(echo "$1"/lib/python*/site-packages/torch.pth)
   [[ ! -f $link || -d $(<"$link")/torch ]] # the torch it borrows
 }
 
+# setup_environment NAME PACKAGES MODULES: build/deps/NAME with the packages of that file and torch; the modules must load.
 # Made beside its final place and renamed, as the wheel is.
-setup_oracle() {
-  local python staging site torch=()
-  if oracle_is_there; then return; fi
-  python=$(need_python) || fail "the oracle's environment" "install python3 (3.10 or later) and pip"
+setup_environment() {
+  local name=$1 packages=$2 modules=$3 home="$deps/$1" python staging site torch=()
+  if environment_is_there "$home" "$packages"; then return; fi
+  python=$(need_python) || fail "the environment of $name" "install python3 (3.10 or later) and pip"
   staging=$(mktemp -d "$deps/staging.XXXXXX")
   mkdir "$staging/tmp"
-  "$python" -m venv --without-pip "$staging/oracle" >&2 ||
+  "$python" -m venv --without-pip "$staging/$name" >&2 ||
     fail "$python -m venv" "read python's message above; PYTHON=... names another python3"
-  site=$(echo "$staging"/oracle/lib/python*/site-packages)
+  site=$(echo "$staging/$name"/lib/python*/site-packages)
   if [[ -d $torch_home/torch ]]; then
     echo "$torch_home" >"$site/torch.pth"
   else
     torch=("torch==$TORCH_VERSION")
   fi
-  say "fetching the oracle's Python packages with pip (tens of MB${torch:+, and some hundred for torch}, once)"
-  TMPDIR="$staging/tmp" pip_install "$python" "$site" -r "$oracle_packages" "${torch[@]}" ||
-    fail "pip install -r tests/oracle/requirements.txt" "read pip's message above; check the network and pip's settings"
-  "$staging/oracle/bin/python" -Bc 'import safetensors, tokenizers, torch, transformers' >&2 ||
-    fail "the oracle's packages do not load" "read python's message above. If torch lacks libraries, it is not the \
+  say "fetching the Python packages of $name with pip (tens of MB${torch:+, and some hundred for torch}, once)"
+  TMPDIR="$staging/tmp" pip_install "$python" "$site" -r "$packages" "${torch[@]}" ||
+    fail "pip install -r $packages" "read pip's message above; check the network and pip's settings"
+  "$staging/$name/bin/python" -Bc "import $modules" >&2 ||
+    fail "the packages of $name do not load" "read python's message above. If torch lacks libraries, it is not the \
 build for the CPU: let pip find one of torch $TORCH_VERSION; remove $torch_home if it is for another python"
-  oracle_request >"$staging/oracle/made-of"
-  [[ ! -e $oracle_home ]] || mv -T "$oracle_home" "$staging/before"
-  mv -T "$staging/oracle" "$oracle_home"
+  environment_request "$packages" >"$staging/$name/made-of"
+  [[ ! -e $home ]] || mv -T "$home" "$staging/before"
+  mv -T "$staging/$name" "$home"
   rm -rf "$staging"
-  say "oracle: $oracle_home"
+  say "$name: $home"
 }
 
 mkdir -p "$deps"
@@ -239,4 +262,6 @@ flock 9 # one at a time
 rm -rf "$deps"/staging.*
 setup_packages
 if $want_torch; then setup_torch; fi
-if $want_oracle; then setup_oracle; fi
+if $want_oracle; then setup_environment oracle "$oracle_packages" "safetensors, tokenizers, torch, transformers"; fi
+if $want_python; then need_python_headers; fi
+if $want_python_tests; then setup_environment python "$python_packages" "mypy, nanobind, numpy, pytest, scikit_build_core, torch"; fi

@@ -30,6 +30,7 @@ allowed_from() {
     src/train/*) echo "core kernels tokenizer data methods train" ;;
     src/experiments/*) echo "core kernels tokenizer data methods runtime train experiments" ;;
     src/testing/*) echo "core kernels testing" ;;
+    python/*) echo "core kernels tokenizer methods pretrained runtime" ;;
     bench/*) echo "core kernels bench" ;;
     *) echo "core kernels tokenizer data methods pretrained runtime server train experiments testing bench apps" ;; # apps, tests
   esac
