@@ -15,7 +15,7 @@ void PrintHelp(std::span<const Command> commands, const std::string& description
 }
 
 Status Unknown(std::span<const Command> commands, const std::string& path, const std::string& name) {
-  const bool option = name.starts_with("-");
+  const bool option = name.starts_with('-');
   std::vector<std::string_view> names;
   if (option) {
     names = {"--help"};

@@ -28,7 +28,7 @@ std::vector<std::string> OptionNames(const CLI::App& app) {
 }
 
 Status Unexpected(const CLI::App& app, const std::string& path, const std::string& argument) {
-  if (argument.starts_with("-")) {
+  if (argument.starts_with('-')) {
     const std::string name = argument.substr(0, argument.find('='));
     const std::vector<std::string> names = OptionNames(app);
     const std::vector<std::string_view> views(names.begin(), names.end());

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 
@@ -51,7 +52,7 @@ std::string Bar(double part) {
 }  // namespace
 
 std::string Duration(double seconds) {
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  const auto whole = static_cast<int64_t>(std::llround(seconds));
   if (whole < 100) return fmt::format("{} s", whole);
   if (whole < 6000) return fmt::format("{} min", (whole + 30) / 60);
   return fmt::format("{} h {:02} min", whole / 3600, whole % 3600 / 60);

@@ -276,7 +276,7 @@ std::string SafetensorsWriter::Header(std::span<const NamedEntry* const> entries
                           Json(name).dump(), DTypeName(entry.dtype), fmt::join(entry.shape, ","), offset, end);
     offset = end;
   }
-  header += "}";
+  header += '}';
   header.resize((header.size() + 7) / 8 * 8, ' ');  // so that the data starts aligned
   return header;
 }

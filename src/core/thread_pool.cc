@@ -88,7 +88,7 @@ struct ThreadPool::Impl {
     workers.reserve(static_cast<size_t>(wanted));
     try {
       for (; threads < wanted; ++threads) workers.emplace_back([this, worker = threads] { WorkerLoop(worker); });
-    } catch (const std::exception&) {
+    } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
       // No more threads are to be had: those that there are share the work.
     }
   }

@@ -81,7 +81,7 @@ Result<Tokenised> LookUp(const std::string& path, const std::string& folder, con
 }
 
 Status MakeCacheFolder(const std::string& folder) {
-  const Status status = MakeFolder(folder);
+  Status status = MakeFolder(folder);
   if (status.ok()) return status;
   return Status(status.code(), fmt::format("{} (for tokenised text; set data.text.cache_dir)", status.message()));
 }

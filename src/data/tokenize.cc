@@ -46,7 +46,9 @@ size_t PieceEnd(std::string_view text, size_t begin, SafeCuts cuts) {
     for (int i = 0; i < 3 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80; ++i) --end;
     return end;
   }
-  while ((end = text.find('\n', end)) != std::string_view::npos && ++end < text.size()) {
+  while ((end = text.find('\n', end)) != std::string_view::npos) {
+    ++end;
+    if (end == text.size()) break;
     if (IsVisibleAscii(text[end - 2]) && IsVisibleAscii(text[end])) return end;
   }
   return text.size();

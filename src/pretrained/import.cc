@@ -189,7 +189,7 @@ class Import {
     }
     TC_ASSIGN_OR_RETURN(TokenizerFiles tokenizer, options_.tokenizer.empty() ? TokenizerFilesOf(folder)
                                                                              : TokenizerFilesNamed(options_.tokenizer));
-    return Write(folder, writer, std::move(tokenizer));
+    return Write(folder, writer, tokenizer);
   }
 
   Result<ImportReport> RunLlama2c(const std::string& file) {
@@ -206,7 +206,7 @@ class Import {
     TC_ASSIGN_OR_RETURN(TokenizerFiles tokenizer, options_.tokenizer.empty()
                                                       ? FindLlama2cTokenizer(FolderOf(file), vocab_size)
                                                       : ReadLlama2cTokenizer(options_.tokenizer, vocab_size));
-    return Write(FolderOf(file), writer, std::move(tokenizer));
+    return Write(FolderOf(file), writer, tokenizer);
   }
 
   void CountTensor(const std::vector<int64_t>& shape) {
@@ -216,7 +216,8 @@ class Import {
     ++report_.tensors;
   }
 
-  Result<ImportReport> Write(const std::string& source, const SafetensorsWriter& writer, TokenizerFiles tokenizer) {
+  Result<ImportReport> Write(const std::string& source, const SafetensorsWriter& writer,
+                             const TokenizerFiles& tokenizer) {
     report_.bytes = writer.data_bytes();
     TC_RETURN_IF_ERROR(WriteModelFolder({.path = options_.out,
                                          .source = source,

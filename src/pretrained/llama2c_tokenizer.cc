@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "core/text.h"
@@ -27,7 +26,7 @@ class Reader {
   std::optional<T> Number() {
     T value;
     if (rest_.size() < sizeof(value)) return std::nullopt;
-    std::memcpy(&value, rest_.data(), sizeof(value));
+    rest_.copy(reinterpret_cast<char*>(&value), sizeof(value));
     rest_.remove_prefix(sizeof(value));
     return value;
   }

@@ -243,7 +243,7 @@ Status TwoLevelCache::AdvanceAll(int64_t layer, std::span<const Step> steps, Cac
     }
     // Whatever happens below, also what somebody's threads throw, leaves some heads ahead of others.
     for (const Step& step : steps) step.cache->impl_->failed = StatusCode::kIoError;
-    const Status status = items.Run(workspace.impl_->executor, workspace.impl_->arenas);
+    Status status = items.Run(workspace.impl_->executor, workspace.impl_->arenas);
     for (const Step& step : steps) {
       Impl& cache = *step.cache->impl_;
       cache.failed = status.code();

@@ -79,7 +79,8 @@ Model::Impl::Turn::~Turn() {
   const std::lock_guard lock(model_.spare_mutex);
   try {
     model_.spare.push_back(std::move(workspace_));
-  } catch (const std::bad_alloc&) {  // then the next call makes one
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
+    // Then the next call makes one.
   }
 }
 

@@ -23,7 +23,8 @@ class FailAllocationsAfter {
 template <class Call, class Check>
 void WithFewAllocations(const Call& call, const Check& check) {
   bool has_failed = true;
-  for (int64_t allowed = 0; has_failed; ++allowed) {
+  int64_t allowed = 0;
+  while (has_failed) {
     const auto result = [&] {
       const FailAllocationsAfter failing(allowed);
       auto called = call();
@@ -31,6 +32,7 @@ void WithFewAllocations(const Call& call, const Check& check) {
       return called;
     }();
     check(result);
+    ++allowed;
   }
 }
 

@@ -191,8 +191,8 @@ class BackwardItem {
   int64_t flushed_ = 0;  // keys whose gradients are written
 };
 
-void BackwardItems(const WindowAttentionArgs<float>& args, const WindowAttentionGrads<float>& grads, int64_t begin_item,
-                   int64_t end_item, float* scratch) {
+inline void BackwardItems(const WindowAttentionArgs<float>& args, const WindowAttentionGrads<float>& grads,
+                          int64_t begin_item, int64_t end_item, float* scratch) {
   ScratchCarver carve(scratch);
   const wa::BackwardScratch s(args.shape, carve);
   for (int64_t item = begin_item; item < end_item; ++item) BackwardItem(args, grads, s, item).Run();

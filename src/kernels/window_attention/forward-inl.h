@@ -102,7 +102,7 @@ inline void ForwardQueryTile(const WindowAttentionArgs<float>& args, const wa::Q
   StoreQueryRows(tile, s.out_t, s.correction, shape.Dv, s.rows, args.out, b, first_head);
 }
 
-void ForwardItems(const WindowAttentionArgs<float>& args, int64_t begin_item, int64_t end_item, float* scratch) {
+inline void ForwardItems(const WindowAttentionArgs<float>& args, int64_t begin_item, int64_t end_item, float* scratch) {
   const WindowAttentionShape& shape = args.shape;
   ScratchCarver carve(scratch);
   const wa::ForwardScratch s(shape, carve);

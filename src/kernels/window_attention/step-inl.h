@@ -363,12 +363,13 @@ inline void StepItemsOf(const WindowAttentionStepArgs<float, Stored>& args, int6
   }
 }
 
-void StepItems(const WindowAttentionStepArgs<float>& args, int64_t begin_item, int64_t end_item, float* scratch) {
+inline void StepItems(const WindowAttentionStepArgs<float>& args, int64_t begin_item, int64_t end_item,
+                      float* scratch) {
   StepItemsOf(args, begin_item, end_item, scratch);
 }
 
-void StepItemsBf16(const WindowAttentionStepArgs<float, uint16_t>& args, int64_t begin_item, int64_t end_item,
-                   float* scratch) {
+inline void StepItemsBf16(const WindowAttentionStepArgs<float, uint16_t>& args, int64_t begin_item, int64_t end_item,
+                          float* scratch) {
   StepItemsOf(args, begin_item, end_item, scratch);
 }
 
