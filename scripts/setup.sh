@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the build needs and is not there yet: Debian packages, and LibTorch into build/deps.
+# Installs what the build needs and is not there yet: Debian packages, and into build/deps what pip has.
 #
 #   scripts/setup.sh [--tests] [--checks] [--oracle] [--python] [--python-tests] [--no-torch]
 #
@@ -17,9 +17,11 @@
 set -euo pipefail
 
 readonly TORCH_VERSION=2.13.0
+readonly TIDY_VERSION=23.1.4 # 19 took two to three times as long for what is not the analyzer
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 readonly root deps="$root/build/deps"
 readonly torch_home="$deps/torch-$TORCH_VERSION"
+readonly tidy_home="$deps/clang-tidy-$TIDY_VERSION"
 readonly torch_stamp="$deps/torch-found"
 readonly oracle_packages="$root/tests/oracle/requirements.txt"
 readonly python_packages="$root/python/requirements.txt"
@@ -82,10 +84,8 @@ missing_packages() {
     command -v chromium >/dev/null || echo chromium
   fi
   if $want_checks; then
-    # The version matters: another one formats and warns differently.
+    # The version matters: another one formats differently.
     command -v clang-format-19 >/dev/null || echo clang-format-19
-    command -v clang-tidy-19 >/dev/null || echo clang-tidy-19
-    installed libomp-19-dev || echo libomp-19-dev # omp.h, which LibTorch's headers include
   fi
 }
 
@@ -157,14 +157,15 @@ pip_install() {
     --root-user-action=ignore --target "$2" "${@:3}" >&2
 }
 
-# Unpacks the wheel beside its final place and renames it, so that a kill leaves either nothing or all of it.
+# unpack_wheel FOLDER WHAT SIZE: unpacks the wheel beside its final place and renames it, so that a kill leaves either
+# nothing or all of it.
 unpack_wheel() {
   local python staging
   python=$(need_python) || return 1
   staging=$(mktemp -d "$deps/staging.XXXXXX") && mkdir "$staging/tmp" || return 1
-  say "fetching LibTorch $TORCH_VERSION with pip (some hundred MB, once)"
-  if TMPDIR="$staging/tmp" pip_install "$python" "$staging/site" "torch==$TORCH_VERSION"; then
-    mv -T "$staging/site" "$torch_home" && rm -rf "$staging"
+  say "fetching $2 with pip ($3, once)"
+  if TMPDIR="$staging/tmp" pip_install "$python" "$staging/site" "$2"; then
+    mv -T "$staging/site" "$1" && rm -rf "$staging"
   else
     rm -rf "$staging"
     return 1
@@ -179,7 +180,7 @@ setup_torch() {
   fi
   say "looking for LibTorch"
   if ! found=$(probe_torch); then
-    if [[ ! -d $torch_home ]] && unpack_wheel && found=$(probe_torch); then
+    if [[ ! -d $torch_home ]] && unpack_wheel "$torch_home" "torch==$TORCH_VERSION" "some hundred MB" && found=$(probe_torch); then
       :
     else
       say "the pip wheel torch==$TORCH_VERSION could not be had or not be used from C++; trying Debian's libtorch-dev"
@@ -198,6 +199,17 @@ readonly torch_advice="unpack a LibTorch and set CMAKE_PREFIX_PATH to its folder
 
 # What the user asked for; another answer asks the question anew.
 torch_request() { echo "${CMAKE_PREFIX_PATH:-}|${Torch_DIR:-}|${Torch_ROOT:-}"; }
+
+# clang-tidy -----------------------------------------------------------------------------------------------------------
+
+# build/deps/clang-tidy is the one in use.
+setup_tidy() {
+  if [[ ! -d $tidy_home ]]; then
+    unpack_wheel "$tidy_home" "clang-tidy==$TIDY_VERSION" "some tens of MB" ||
+      fail "clang-tidy $TIDY_VERSION" "read pip's message above; check the network and pip's settings"
+  fi
+  ln -sfn "${tidy_home##*/}" "$deps/clang-tidy"
+}
 
 # Environments of Python -----------------------------------------------------------------------------------------------
 
@@ -262,6 +274,7 @@ flock 9 # one at a time
 rm -rf "$deps"/staging.*
 setup_packages
 if $want_torch; then setup_torch; fi
+if $want_checks; then setup_tidy; fi
 if $want_oracle; then setup_environment oracle "$oracle_packages" "safetensors, tokenizers, torch, transformers"; fi
 if $want_python; then need_python_headers; fi
 if $want_python_tests; then setup_environment python "$python_packages" "mypy, nanobind, numpy, pytest, scikit_build_core, torch"; fi

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Lints compiled C++ files with clang-tidy: all of a build, those named, or those that were changed.
+# Lints compiled C++ files with clang-tidy: all of a build, those named, or those that were changed. The build needs to be
+# configured, not made; build/tidy is for this (make tidy).
 #
 #   scripts/tidy.sh BUILD_FOLDER [FILE...]
 #   scripts/tidy.sh BUILD_FOLDER --changed [BASE]
 #
 # Changed is what differs from where this branch left BASE: the default branch of origin, else main, else master. On that
-# branch itself it is what the last commit changed. A header that was changed is seen through one source that includes it.
+# branch itself it is what the commits of the last day changed, counted from the last commit. A header that was changed is seen through one source that includes it.
 # With TIDY_SECONDS set, no file is begun after so many seconds; how many were left is said. Every other file is of
 # those that changed last; the rest comes in an order that differs from commit to commit, so that in time all are looked at.
 set -euo pipefail
@@ -13,12 +14,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 build=${1:?name the build folder, for example build/release}
 shift
-tool=$(command -v clang-tidy-19 || command -v clang-tidy) || {
-  echo "tidy: there is no clang-tidy; to do: scripts/setup.sh --checks" >&2
+tool=build/deps/clang-tidy/clang_tidy/data/bin/clang-tidy
+if [[ ! -x $tool ]]; then
+  echo "tidy: there is no clang-tidy in build/deps; to do: scripts/setup.sh --checks" >&2
   exit 1
-}
+fi
 if [[ ! -f $build/compile_commands.json ]]; then
-  echo "tidy: $build is not a configured build; to do: make build" >&2
+  echo "tidy: $build is not a configured build; to do: scripts/configure.sh tidy" >&2
   exit 1
 fi
 # Without what the build itself wrote.
@@ -34,7 +36,8 @@ default_base() {
     echo "$commit"
     return
   done
-  git rev-parse --quiet --verify HEAD~1 || true
+  commit=$(git rev-list -1 --before=$(($(git show -s --format=%ct HEAD) - 24 * 60 * 60)) HEAD)
+  echo "${commit:-$(git rev-parse --quiet --verify HEAD~1)}"
 }
 
 # changed_files [BASE]: of the project, with what is not committed yet.
@@ -111,8 +114,9 @@ fi
 left=$(mktemp)
 trap 'rm -f "$left"' EXIT
 lint() {
-  # What the build's own compiler understands and clang does not is no finding.
-  local arguments=(--extra-arg=-Wno-unknown-warning-option --extra-arg=-Wno-ignored-gch)
+  # What the build's own compiler understands and clang does not is no finding; nor is what libstdc++ itself calls
+  # deprecated. LibTorch's headers ask for omp.h where OpenMP is on, and do without where it is not.
+  local arguments=(--extra-arg=-Wno-{unknown-warning-option,ignored-gch,deprecated-declarations} --extra-arg=-fno-openmp)
   if [[ -n $deadline ]] && (($(date +%s) >= deadline)); then
     echo "$1" >>"$left"
     return
