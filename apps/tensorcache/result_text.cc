@@ -107,7 +107,7 @@ std::string ResultText(const experiments::ExperimentResult& result) {
     }
   }
   if (published) text += "\n  In brackets: the published figures.\n";
-  text += "\n";
+  text += '\n';
   for (const std::string& finding : result.findings) text += Wrapped(finding, 110, "  ");
   return text;
 }

@@ -17,7 +17,7 @@ TEST(ProcessMemory, ResidentBytesGrowWithWhatIsTouched) {
   constexpr int64_t kBytes = 64 << 20;
   std::vector<char> block(kBytes);
   std::memset(block.data(), 1, block.size());
-  EXPECT_NEAR(ResidentBytes() - before, kBytes, kBytes / 8);
+  EXPECT_NEAR(ResidentBytes() - before, kBytes, kBytes / 8.0);
   EXPECT_EQ(block[kBytes / 2], 1);
 }
 

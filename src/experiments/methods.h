@@ -21,6 +21,8 @@ std::string MethodTitle(CacheMethod method);  // "Full KV"
 
 // A column of a table: a method, and for Tensor Cache what the options of its memory start from.
 struct Arm {
+  // A method alone is an arm.
+  // NOLINTNEXTLINE(google-explicit-constructor)
   constexpr Arm(CacheMethod method, MemoryDesign design = MemoryDesign::kPaper) : method(method), design(design) {}
 
   CacheMethod method;

@@ -90,9 +90,9 @@ TEST(Load, ReadsPairsOfFiles) {
     const TempFolder folder;
     Json vocab = Vocabulary();
     vocab["<|endoftext|>"] = 257;
-    const std::string first = folder.Put(std::string(vocabulary), vocab.dump());
+    const std::string first = folder.Put(vocabulary, vocab.dump());
     EXPECT_NE(LoadError(folder.path()), "loaded");
-    const std::string second = folder.Put(std::string(merges), "#version: 0.2\nh e\r\n\n");
+    const std::string second = folder.Put(merges, "#version: 0.2\nh e\r\n\n");
     for (const std::string& path : {folder.path(), first, second}) {
       const auto tokenizer = LoadTokenizer(path);
       ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().message();
@@ -103,11 +103,11 @@ TEST(Load, ReadsPairsOfFiles) {
       ASSERT_TRUE((*tokenizer)->Save(saved.path()).ok());
       EXPECT_EQ((*LoadTokenizer(saved.path()))->fingerprint(), (*tokenizer)->fingerprint());
     }
-    folder.Put(std::string(merges), "h e\nh e l\n");
+    folder.Put(merges, "h e\nh e l\n");
     EXPECT_EQ(LoadError(first), second + ": merge 1 is 'h e l'; expected two tokens with a space between");
-    folder.Put(std::string(merges), "h e\nh e\n");
+    folder.Put(merges, "h e\nh e\n");
     EXPECT_EQ(LoadError(first), second + ": merge 1, of 'h' and 'e', is there twice");
-    folder.Put(std::string(vocabulary), "[]");
+    folder.Put(vocabulary, "[]");
     EXPECT_EQ(LoadError(first), first + ": not an object of tokens and their numbers");
   }
 }

@@ -301,7 +301,7 @@ class TrainedModel : public ::testing::TestWithParam<const char*> {
     const std::vector<std::string> words = {"the", "tensor", "cache", "holds", "keys", "\u00BD", "\uFF21bc", "values,"};
     for (int line = 0; line < 300; ++line) {
       for (int i = 0; i < 8; ++i) text += words[rng.NextU32() % words.size()] + " ";
-      text += "\n";
+      text += '\n';
     }
     const std::string input = folder_.Put("text", text);
     ::testing::internal::CaptureStderr();

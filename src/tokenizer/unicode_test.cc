@@ -37,7 +37,7 @@ TEST(Unicode, EncodesAndDecodesEveryCodePoint) {
   for (uint32_t code = 0; code <= kLastCode; ++code) {
     std::string text = "x";
     AppendUtf8(code, &text);
-    text += "y";
+    text += 'y';
     ASSERT_EQ(IsValidUtf8(text), !IsSurrogate(code));
     const Utf8Char c = DecodeUtf8(text, 1);
     if (IsSurrogate(code)) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/rng.h"
@@ -90,7 +91,7 @@ TEST(SoftmaxCrossEntropy, LargeAndInfiniteLogits) {
                            .targets = &target,
                            .nll = &result,
                            .dx = dx != nullptr ? x.data() : nullptr});
-      if (dx != nullptr) *dx = x;
+      if (dx != nullptr) *dx = std::move(x);
       return result;
     };
     std::vector<float> dx;

@@ -90,7 +90,8 @@ TEST(RopeTable, IsExactToTheRoundingAtTwoToTheForty) {
   for (size_t t = 0; t < positions.size(); ++t) {
     int64_t power = 1;
     for (int64_t i = 0; i < 4; ++i, power *= 10) {
-      const long double whole = static_cast<long double>(positions[t] / power);
+      const int64_t quotient = positions[t] / power;
+      const auto whole = static_cast<long double>(quotient);
       const long double part = static_cast<long double>(positions[t] % power) / static_cast<long double>(power);
       const long double cos = std::cos(whole) * std::cos(part) - std::sin(whole) * std::sin(part);
       const long double sin = std::sin(whole) * std::cos(part) + std::cos(whole) * std::sin(part);
