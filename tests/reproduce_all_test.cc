@@ -10,7 +10,8 @@ namespace {
 class ReproduceAllTest : public RunTest, public ::testing::WithParamInterface<std::string> {};
 
 TEST_P(ReproduceAllTest, MakesItsTables) {
-  const std::string name = GetParam(), out = temp_.Path("out");
+  const std::string& name = GetParam();
+  const std::string out = temp_.Path("out");
   const std::string data = TENSORCACHE_SHARED_DATA;
   if ((name == "shakespeare" || name == "novels") && !fs::exists(data)) GTEST_SKIP() << data << " is not there";
   Args args = {"reproduce", name, "--quick", "--out", out, "--data", data};

@@ -383,7 +383,7 @@ TEST_F(RunTest, EvalComparesCheckpointsAndAnswers) {
   EXPECT_NE(json["rows"][0]["nll"], json["rows"][1]["nll"]);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(json["rows"][0]["starts"][i]["start"], json["rows"][1]["starts"][i]["start"]) << "paired";
-    EXPECT_NEAR(json["rows"][0]["starts"][i]["counted"].get<int>(), 340 / 17, 1) << "an answer every 17 bytes";
+    EXPECT_NEAR(json["rows"][0]["starts"][i]["counted"].get<int>(), 340.0 / 17, 1) << "an answer every 17 bytes";
   }
   const auto characters = MakeCharacterTokenizer(text);
   ASSERT_TRUE(characters.ok());

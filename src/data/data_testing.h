@@ -52,7 +52,7 @@ class FakeTokenizer : public Tokenizer {
   int64_t vocab_size() const override { return 65537; }
   int32_t end_of_text() const override { return ends_ ? 65536 : -1; }
   int32_t begin_of_text() const override { return ends_ ? 65535 : -1; }
-  uint64_t fingerprint() const override { return static_cast<uint64_t>(group_ * 2 + (ends_ ? 1 : 0)); }
+  uint64_t fingerprint() const override { return static_cast<uint64_t>(group_) * 2 + (ends_ ? 1 : 0); }
 
  private:
   Status DoEncode(const EncodeOptions&, std::string_view text, std::vector<int32_t>* tokens) const override {

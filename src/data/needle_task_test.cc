@@ -326,7 +326,7 @@ TEST_F(NeedleTaskTest, RowsAreAPureFunctionOfSeedSplitStepAndRow) {
 TEST_F(NeedleTaskTest, TextWithoutSentencesIsAHaystackAllTheSame) {
   for (const std::string text : {"x", "word ", "no stop at all, only a line that goes on and on\n", "?!?!?! . . ."}) {
     const ReadEssay read = [&](int64_t first, std::span<int32_t> out) {
-      for (size_t i = 0; i < out.size(); ++i) out[i] = text[static_cast<size_t>(first) + i];
+      for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<uint8_t>(text[static_cast<size_t>(first) + i]);
       return OkStatus();
     };
     const auto haystack = MakeEssay(read, std::ssize(text), 0, 300);

@@ -141,7 +141,7 @@ TEST(RecallTask, ChoicesAreUniformAndIndependent) {
   const RecallConfig config{.gap = 4, .stores = 3, .keys = 6, .values = 5, .fillers = 7, .lead = 2};
   const auto source = Source(config, 12);
   std::vector<int64_t> key_triples(6 * 6 * 6), values(5), key_value(6 * 5), queried(3), fillers(7), answers(5 * 5);
-  int32_t last_answer = 0;
+  size_t last_answer = 0;
   for (int64_t step = 0; step < 200; ++step) {
     const Batch batch = Fill(*source, Split::kTrain, step, 0, 32);
     for (int64_t r = 0; r < batch.rows; ++r) {
@@ -154,8 +154,8 @@ TEST(RecallTask, ChoicesAreUniformAndIndependent) {
           ++key_value[key(s) * 5 + value(s)];
         }
         ++queried[static_cast<size_t>(episode.queried)];
-        const auto answer = static_cast<int32_t>(value(static_cast<size_t>(episode.queried)));
-        ++answers[static_cast<size_t>(last_answer * 5 + answer)];
+        const size_t answer = value(static_cast<size_t>(episode.queried));
+        ++answers[last_answer * 5 + answer];
         last_answer = answer;
       }
       for (int64_t t = 0; t < batch.length; ++t) {

@@ -101,7 +101,7 @@ class MarkupReader {
     if (value.find("nan") != value.npos && name != "class") Fail("not a number");
     if (value.find("inf") != value.npos && name == "d") Fail("not a number");
     if (name == "id" && !ids_.insert(std::string(value)).second) Fail("an id twice");
-    if (name == "href" && value.starts_with("#")) wanted_.insert(std::string(value.substr(1)));
+    if (name == "href" && value.starts_with('#')) wanted_.insert(std::string(value.substr(1)));
     if (name == "clip-path") wanted_.insert(std::string(value.substr(5, value.size() - 6)));
     if (name == "aria-labelledby") {
       wanted_.insert(std::string(value.substr(0, value.find(' '))));
