@@ -23,9 +23,12 @@ if [[ ! -f $build/compile_commands.json ]]; then
   echo "tidy: $build is not a configured build; to do: scripts/configure.sh tidy" >&2
   exit 1
 fi
-# Without what the build itself wrote.
-mapfile -t compiled < <(
-  sed -n 's/^ *"file": "\(.*\)",*$/\1/p' "$build/compile_commands.json" | grep -v "^$PWD/build/" | sort -u)
+# Without what the build itself wrote. The fuzz targets are compiled by rules of their own: clang-tidy takes the command line
+# of a neighbour.
+mapfile -t compiled < <({
+  sed -n 's/^ *"file": "\(.*\)",*$/\1/p' "$build/compile_commands.json" | grep -v "^$PWD/build/"
+  printf '%s\n' "$PWD"/tests/fuzz/*.cc
+} | sort -u)
 
 # default_base: the commit to compare with; nothing if the clone has only one.
 default_base() {

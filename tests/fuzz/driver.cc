@@ -134,6 +134,7 @@ std::string JoinSafetensors(std::string_view header, std::string_view data) {
 }  // namespace tensorcache::fuzz
 
 // Inputs are read from fresh memory by the 100 KB: what is freed must come back soon, or most of the time goes to the system.
+// NOLINTNEXTLINE(bugprone-reserved-identifier): the name that the sanitizer asks for.
 extern "C" const char* __asan_default_options() { return "quarantine_size_mb=8"; }
 
 // Writes the seeds and the dictionary to files and names them to libFuzzer, which calls this first.
