@@ -12,15 +12,16 @@ SECONDS ?= 60
 SETUP := scripts/setup.sh $(if $(filter runtime-only asan tsan,$(PRESET)),--no-torch)
 CONFIGURE := scripts/configure.sh $(PRESET) -DTENSORCACHE_WERROR=$(WERROR)
 
-.PHONY: help demo test test-asan test-oracle test-python test-races test-slow fuzz build bench format tidy clean distclean program
+.PHONY: help demo test test-asan test-oracle test-python test-races test-server test-slow fuzz build bench format tidy clean distclean program
 
 help:
 	@echo 'make demo        build the program; four small models learn to remember, one reads a million tokens (4 minutes)'
-	@echo 'make test        build everything and run the tests, all but those labelled slow or oracle'
+	@echo 'make test        build everything and run the tests, all but those labelled slow, oracle or server'
 	@echo 'make test-asan   run the tests of the run half under the address and undefined-behaviour sanitizers'
 	@echo 'make test-oracle compare models, tokenizers and files with the pip packages transformers, tokenizers, safetensors'
 	@echo 'make test-python build the Python package and run its tests'
 	@echo 'make test-races  run the tests of threads under the thread sanitizer'
+	@echo 'make test-server ask the server with the pip package openai; chat templates against jinja2'
 	@echo 'make test-slow   run the tests labelled slow: training to a goal, ten million tokens'
 	@echo 'make fuzz        feed made-up files to every reader, each for SECONDS=60; $(BUILD)/fuzz keeps what is new'
 	@echo 'make build       build everything'
@@ -68,6 +69,12 @@ test-races:
 	@scripts/configure.sh tsan
 	cmake --build --preset tsan --target core_thread_pool_test runtime_race_test
 	ctest --preset tsan -R '^(core_thread_pool_test|runtime_race_test)$$'
+
+test-server:
+	@$(SETUP) --server
+	@$(CONFIGURE)
+	cmake --build --preset $(PRESET) --target tensorcache_program
+	ctest --test-dir $(BUILD) -L server --output-on-failure --no-tests=error -j $(CMAKE_BUILD_PARALLEL_LEVEL)
 
 test-slow:
 	@$(SETUP) --tests

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs what the build needs and is not there yet: Debian packages, and into build/deps what pip has.
 #
-#   scripts/setup.sh [--tests] [--checks] [--oracle] [--python] [--python-tests] [--no-torch]
+#   scripts/setup.sh [--tests] [--checks] [--oracle] [--python] [--python-tests] [--server] [--no-torch]
 #
 #   --tests      also what only the tests need (clang with libFuzzer, chromium to look at the report)
 #   --checks     also what looks at the sources: clang-format and clang-tidy
 #   --oracle     also the Python packages that the oracle tests compare with, in build/deps/oracle
 #   --python     also what `pip install .` needs besides the libraries: Python's headers
 #   --python-tests  also the packages that the tests of the Python package need, in build/deps/python
+#   --server     also the Python packages that the server's tests ask it with, in build/deps/server
 #   --no-torch   leave LibTorch out, for presets without the train half
 #
 # Run it as often as you like: what is there is neither fetched nor installed again. LibTorch is taken from the first of
@@ -25,12 +26,14 @@ readonly tidy_home="$deps/clang-tidy-$TIDY_VERSION"
 readonly torch_stamp="$deps/torch-found"
 readonly oracle_packages="$root/tests/oracle/requirements.txt"
 readonly python_packages="$root/python/requirements.txt"
+readonly server_packages="$root/tests/server/requirements.txt"
 
 want_tests=false
 want_checks=false
 want_oracle=false
 want_python=false
 want_python_tests=false
+want_server=false
 want_torch=true
 for argument in "$@"; do
   case $argument in
@@ -39,10 +42,11 @@ for argument in "$@"; do
     --oracle) want_oracle=true ;;
     --python) want_python=true ;;
     --python-tests) want_python=true want_python_tests=true ;;
+    --server) want_server=true ;;
     --no-torch) want_torch=false ;;
     *)
-      echo "setup: unknown argument '$argument'; known are --tests, --checks, --oracle, --python, --python-tests and \
---no-torch" >&2
+      echo "setup: unknown argument '$argument'; known are --tests, --checks, --oracle, --python, --python-tests, \
+--server and --no-torch" >&2
       exit 2
       ;;
   esac
@@ -75,7 +79,7 @@ missing_packages() {
   command -v ninja >/dev/null || echo ninja-build
   local package
   for package in libhwy-dev libopenblas-dev libcli11-dev nlohmann-json3-dev libfmt-dev liblzma-dev \
-    libsentencepiece-dev libgtest-dev; do
+    libsentencepiece-dev libgtest-dev libboost1.81-dev; do
     installed "$package" || echo "$package"
   done
   if $want_tests; then
@@ -227,33 +231,41 @@ python_has_headers() {
   "$1" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
 }
 
-# What an environment with the packages of file $1 is made of; another list makes it anew.
-environment_request() { cat "$1" && echo "torch==$TORCH_VERSION"; }
+# Whether an environment with these modules has torch.
+has_torch() { [[ ", $1" == *", torch"* ]]; }
 
-# environment_is_there HOME PACKAGES
+# What an environment with the packages of file $1 and modules $2 is made of; another list makes it anew.
+environment_request() {
+  cat "$1"
+  if has_torch "$2"; then echo "torch==$TORCH_VERSION"; fi
+}
+
+# environment_is_there HOME PACKAGES MODULES
 environment_is_there() {
   local link
-  [[ -f $1/made-of ]] && environment_request "$2" | cmp -s - "$1/made-of" || return 1
+  [[ -f $1/made-of ]] && environment_request "$2" "$3" | cmp -s - "$1/made-of" || return 1
   "$1/bin/python" -c '' 2>/dev/null || return 1 # the python that made it may be gone, and
   link=$(echo "$1"/lib/python*/site-packages/torch.pth)
   [[ ! -f $link || -d $(<"$link")/torch ]] # the torch it borrows
 }
 
-# setup_environment NAME PACKAGES MODULES: build/deps/NAME with the packages of that file and torch; the modules must load.
+# setup_environment NAME PACKAGES MODULES: build/deps/NAME with the packages of that file, and torch if it is a module; the modules must load.
 # Made beside its final place and renamed, as the wheel is.
 setup_environment() {
   local name=$1 packages=$2 modules=$3 home="$deps/$1" python staging site torch=()
-  if environment_is_there "$home" "$packages"; then return; fi
+  if environment_is_there "$home" "$packages" "$modules"; then return; fi
   python=$(need_python) || fail "the environment of $name" "install python3 (3.10 or later) and pip"
   staging=$(mktemp -d "$deps/staging.XXXXXX")
   mkdir "$staging/tmp"
   "$python" -m venv --without-pip "$staging/$name" >&2 ||
     fail "$python -m venv" "read python's message above; PYTHON=... names another python3"
   site=$(echo "$staging/$name"/lib/python*/site-packages)
-  if [[ -d $torch_home/torch ]]; then
-    echo "$torch_home" >"$site/torch.pth"
-  else
-    torch=("torch==$TORCH_VERSION")
+  if has_torch "$modules"; then
+    if [[ -d $torch_home/torch ]]; then
+      echo "$torch_home" >"$site/torch.pth"
+    else
+      torch=("torch==$TORCH_VERSION")
+    fi
   fi
   say "fetching the Python packages of $name with pip (tens of MB${torch:+, and some hundred for torch}, once)"
   TMPDIR="$staging/tmp" pip_install "$python" "$site" -r "$packages" "${torch[@]}" ||
@@ -261,7 +273,7 @@ setup_environment() {
   "$staging/$name/bin/python" -Bc "import $modules" >&2 ||
     fail "the packages of $name do not load" "read python's message above. If torch lacks libraries, it is not the \
 build for the CPU: let pip find one of torch $TORCH_VERSION; remove $torch_home if it is for another python"
-  environment_request "$packages" >"$staging/$name/made-of"
+  environment_request "$packages" "$modules" >"$staging/$name/made-of"
   [[ ! -e $home ]] || mv -T "$home" "$staging/before"
   mv -T "$staging/$name" "$home"
   rm -rf "$staging"
@@ -278,3 +290,4 @@ if $want_checks; then setup_tidy; fi
 if $want_oracle; then setup_environment oracle "$oracle_packages" "safetensors, tokenizers, torch, transformers"; fi
 if $want_python; then need_python_headers; fi
 if $want_python_tests; then setup_environment python "$python_packages" "mypy, nanobind, numpy, pytest, scikit_build_core, torch"; fi
+if $want_server; then setup_environment server "$server_packages" "openai, jinja2"; fi

@@ -49,6 +49,7 @@ Status RunImport(const CommandLine& line);
 Status RunModelInfo(const CommandLine& line);
 Status RunReport(const CommandLine& line);
 Status RunReproduce(const CommandLine& line);
+Status RunServe(const CommandLine& line);
 Status RunTokenizer(const CommandLine& line);
 Status RunTrain(const CommandLine& line);
 

@@ -13,6 +13,7 @@ constexpr Command kCommands[] = {
     {"import", "Take over a model that others trained: a Hugging Face folder or a llama2.c file", RunImport},
     {"export", "Write a model as a folder that Hugging Face's library loads", RunExport},
     {"generate", "Go on with a text: from a prompt, a file or a saved session", RunGenerate},
+    {"serve", "Serve a model over HTTP, as OpenAI's clients expect it", RunServe},
     {"eval", "Measure how well a model predicts a text, by context length; compare methods and weights", RunEval},
     {"info", "What a checkpoint is, what its memory has learned, how large its sessions are", RunModelInfo},
     {"tokenizer", "Train a tokenizer, turn text into tokens and back, look at one, measure its speed", RunTokenizer},

@@ -1,0 +1,158 @@
+// tensorcache serve: a model behind OpenAI's HTTP interface.
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <thread>
+
+#include "apps/tensorcache/command.h"
+#include "apps/tensorcache/model_options.h"
+#include "apps/tensorcache/options.h"
+#include "apps/tensorcache/output.h"
+#include "apps/tensorcache/stop_signal.h"
+#include "core/ranges.h"
+#include "server/http.h"
+#include "server/service.h"
+#include "tensorcache/version.h"
+
+namespace tensorcache::cli {
+namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(20);
+
+struct ServeArguments {
+  ModelArguments model;
+  std::string tokenizer, name, api_key_file;
+  bool begin = false;
+  int64_t block = 128;
+  int64_t max_tokens = 4096;
+  int64_t drain = 30;
+  int64_t body_mib = 16;
+  server::EngineOptions engine;
+  server::HttpOptions http = {.port = 8080};
+};
+
+void AddOptions(Options& app, ServeArguments& arguments) {
+  AddModelOptions(app, arguments.model);
+  app.add_option("--tokenizer", arguments.tokenizer, "Another tokenizer than that in the model's folder")
+      ->type_name("T");
+  app.add_option("--name", arguments.name, "What clients call the model; its folder's name if not given")
+      ->type_name("NAME");
+  app.add_option("--host", arguments.http.host, "The address to listen on")
+      ->type_name("ADDRESS")
+      ->capture_default_str();
+  app.add_option("--port", arguments.http.port, "The port; 0: a free one, which is printed")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--api-key-file", arguments.api_key_file,
+                 "Keys that may ask, one a line; an address that other machines reach needs one")
+      ->type_name("FILE");
+  app.add_flag("--begin", arguments.begin, "Start texts with the tokenizer's begin-of-text token");
+  app.add_option("--max-batch", arguments.engine.max_batch, "Sequences that run at the same time")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--queue", arguments.engine.queue, "Requests that wait for a place; more are refused")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--max-tokens", arguments.max_tokens, "Tokens that one reply may have")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--block", arguments.block, "Tokens of a prompt that are read between two steps of writing")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--max-body", arguments.body_mib, "The largest request, in MiB")
+      ->type_name("MIB")
+      ->capture_default_str();
+  app.add_option("--max-connections", arguments.http.limits.connections, "Open connections")
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--drain", arguments.drain, "Seconds that running replies get to end, after Ctrl-C or SIGTERM")
+      ->type_name("SECONDS")
+      ->capture_default_str();
+  app.footer("Ctrl-C (or SIGTERM) takes no new requests, lets what runs end, and ends; a second one ends at once.");
+}
+
+Status CheckArguments(const ServeArguments& arguments) {
+  TC_RETURN_IF_ERROR(CheckRange("--port", int64_t{arguments.http.port}, 0, 65535));
+  TC_RETURN_IF_ERROR(CheckRange("--max-batch", arguments.engine.max_batch, 1, 1024));
+  TC_RETURN_IF_ERROR(CheckRange("--queue", arguments.engine.queue, 1, 1 << 20));
+  TC_RETURN_IF_ERROR(CheckRange("--max-tokens", arguments.max_tokens, 1, int64_t{1} << 40));
+  TC_RETURN_IF_ERROR(CheckRange("--block", arguments.block, 1, 1 << 16));
+  TC_RETURN_IF_ERROR(CheckRange("--max-body", arguments.body_mib, 1, 1024));
+  TC_RETURN_IF_ERROR(CheckRange("--max-connections", arguments.http.limits.connections, 1, 1 << 20));
+  TC_RETURN_IF_ERROR(CheckRange("--drain", arguments.drain, 0, 86400));
+  if (arguments.api_key_file.empty() && !server::IsLoopback(arguments.http.host)) {
+    return InvalidArgument(
+        fmt::format("--host {} can be reached from other machines; give --api-key-file, or listen on "
+                    "127.0.0.1",
+                    arguments.http.host));
+  }
+  return OkStatus();
+}
+
+Result<std::shared_ptr<const Model>> LoadServed(const ServeArguments& arguments) {
+  TC_ASSIGN_OR_RETURN(const std::vector<ModelVariant> variants, ModelVariants(arguments.model));
+  if (variants.size() > 1) return InvalidArgument("--method and --weights take one name each here");
+  ModelOptions options = variants[0].options;
+  options.prefill_block = arguments.block;
+  return LoadModel(arguments.model.model, options);
+}
+
+std::string NameOfModel(const ServeArguments& arguments) {
+  if (!arguments.name.empty()) return arguments.name;
+  std::filesystem::path folder = std::filesystem::weakly_canonical(arguments.model.model);
+  return folder.has_filename() ? folder.filename().string() : folder.parent_path().filename().string();
+}
+
+Result<std::unique_ptr<server::Service>> MakeService(const ServeArguments& arguments) {
+  server::ServiceOptions options{.model = NameOfModel(arguments),
+                                 .version = TENSORCACHE_VERSION,
+                                 .begin = arguments.begin,
+                                 .max_tokens = arguments.max_tokens,
+                                 .engine = arguments.engine};
+  if (!arguments.api_key_file.empty()) {
+    TC_ASSIGN_OR_RETURN(options.keys, server::AccessKeys::Read(arguments.api_key_file));
+  }
+  TC_ASSIGN_OR_RETURN(auto model, LoadServed(arguments));
+  TC_ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizerOf(*model, arguments.model.model, arguments.tokenizer));
+  if (tokenizer == nullptr) {
+    return InvalidArgument(
+        fmt::format("{} has no tokenizer; name one with --tokenizer", Quoted(arguments.model.model)));
+  }
+  if (arguments.begin && tokenizer->begin_of_text() < 0) {
+    return InvalidArgument("--begin: this tokenizer has no begin-of-text token; leave the option out");
+  }
+  return std::make_unique<server::Service>(std::move(model), std::move(tokenizer), std::move(options));
+}
+
+// Until nothing runs any more, or the time is over.
+void Drain(server::HttpServer& http, server::Service& service, int64_t seconds) {
+  service.Drain();
+  http.Drain();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  while (http.active() > 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kLook);
+}
+
+}  // namespace
+
+Status RunServe(const CommandLine& line) {
+  ServeArguments arguments;
+  Options app("Serves a model over HTTP, as OpenAI's clients expect it.");
+  AddOptions(app, arguments);
+  TC_ASSIGN_OR_RETURN(const bool go, ParseOptions(app, line));
+  if (!go) return OkStatus();
+  TC_RETURN_IF_ERROR(CheckArguments(arguments));
+  arguments.http.limits.body_bytes = arguments.body_mib << 20;
+  StopOnSignals();
+  TC_ASSIGN_OR_RETURN(const std::unique_ptr<server::Service> service, MakeService(arguments));
+  TC_ASSIGN_OR_RETURN(const auto http, server::HttpServer::Listen(arguments.http, service.get()));
+  const bool brackets = arguments.http.host.find(':') != std::string::npos;
+  Print("Serving {} on http://{}{}{}:{}/v1\n", NameOfModel(arguments), brackets ? "[" : "", arguments.http.host,
+        brackets ? "]" : "", http->port());
+  while (!StopWanted()) std::this_thread::sleep_for(kLook);
+  Note("Waiting for running replies, at most {} s ...\n", arguments.drain);
+  Drain(*http, *service, arguments.drain);
+  service->Stop();
+  return OkStatus();
+}
+
+}  // namespace tensorcache::cli
