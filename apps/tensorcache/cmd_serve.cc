@@ -9,7 +9,9 @@
 #include "apps/tensorcache/options.h"
 #include "apps/tensorcache/output.h"
 #include "apps/tensorcache/stop_signal.h"
+#include "core/file.h"
 #include "core/ranges.h"
+#include "server/chat_template.h"
 #include "server/http.h"
 #include "server/service.h"
 #include "tensorcache/version.h"
@@ -17,16 +19,18 @@
 namespace tensorcache::cli {
 namespace {
 
+constexpr int64_t kMaxTemplate = 1 << 20;
 constexpr auto kLook = std::chrono::milliseconds(20);
 
 struct ServeArguments {
   ModelArguments model;
-  std::string tokenizer, name, api_key_file;
+  std::string tokenizer, name, api_key_file, chat_template;
   bool begin = false;
   int64_t block = 128;
   int64_t max_tokens = 4096;
   int64_t drain = 30;
   int64_t body_mib = 16;
+  int64_t state_mib = 1024;
   server::EngineOptions engine;
   server::HttpOptions http = {.port = 8080};
 };
@@ -46,6 +50,8 @@ void AddOptions(Options& app, ServeArguments& arguments) {
   app.add_option("--api-key-file", arguments.api_key_file,
                  "Keys that may ask, one a line; an address that other machines reach needs one")
       ->type_name("FILE");
+  app.add_option("--chat-template", arguments.chat_template, "Another chat template than that in the model's folder")
+      ->type_name("FILE");
   app.add_flag("--begin", arguments.begin, "Start texts with the tokenizer's begin-of-text token");
   app.add_option("--max-batch", arguments.engine.max_batch, "Sequences that run at the same time")
       ->type_name("N")
@@ -60,6 +66,9 @@ void AddOptions(Options& app, ServeArguments& arguments) {
       ->type_name("N")
       ->capture_default_str();
   app.add_option("--max-body", arguments.body_mib, "The largest request, in MiB")
+      ->type_name("MIB")
+      ->capture_default_str();
+  app.add_option("--state-ram", arguments.state_mib, "What the states of sessions may take, in MiB")
       ->type_name("MIB")
       ->capture_default_str();
   app.add_option("--max-connections", arguments.http.limits.connections, "Open connections")
@@ -78,6 +87,7 @@ Status CheckArguments(const ServeArguments& arguments) {
   TC_RETURN_IF_ERROR(CheckRange("--max-tokens", arguments.max_tokens, 1, int64_t{1} << 40));
   TC_RETURN_IF_ERROR(CheckRange("--block", arguments.block, 1, 1 << 16));
   TC_RETURN_IF_ERROR(CheckRange("--max-body", arguments.body_mib, 1, 1024));
+  TC_RETURN_IF_ERROR(CheckRange("--state-ram", arguments.state_mib, 0, int64_t{1} << 30));
   TC_RETURN_IF_ERROR(CheckRange("--max-connections", arguments.http.limits.connections, 1, 1 << 20));
   TC_RETURN_IF_ERROR(CheckRange("--drain", arguments.drain, 0, 86400));
   if (arguments.api_key_file.empty() && !server::IsLoopback(arguments.http.host)) {
@@ -103,11 +113,28 @@ std::string NameOfModel(const ServeArguments& arguments) {
   return folder.has_filename() ? folder.filename().string() : folder.parent_path().filename().string();
 }
 
+// That of the command line, or of the model's folder; null if there is none, or none that can be used: that need not keep anybody from
+// asking for completions.
+Result<std::shared_ptr<const server::ChatTemplate>> LoadChatTemplate(
+    const ServeArguments& arguments, const std::shared_ptr<const Tokenizer>& tokenizer) {
+  using Shared = std::shared_ptr<const server::ChatTemplate>;
+  const bool named = !arguments.chat_template.empty();
+  TC_ASSIGN_OR_RETURN(const std::string source, named ? ReadWholeFile(arguments.chat_template, kMaxTemplate)
+                                                      : server::ChatTemplate::SourceIn(arguments.model.model));
+  if (source.empty() && !named) return Shared();
+  auto chat = server::ChatTemplate::Load(source, arguments.model.model, tokenizer);
+  if (chat.ok()) return Shared(std::make_shared<const server::ChatTemplate>(std::move(*chat)));
+  if (named) return chat.status();
+  Note("{}; /v1/chat/completions is not there. --chat-template names another one\n", chat.status().message());
+  return Shared();
+}
+
 Result<std::unique_ptr<server::Service>> MakeService(const ServeArguments& arguments) {
   server::ServiceOptions options{.model = NameOfModel(arguments),
                                  .version = TENSORCACHE_VERSION,
                                  .begin = arguments.begin,
                                  .max_tokens = arguments.max_tokens,
+                                 .state_bytes = arguments.state_mib << 20,
                                  .engine = arguments.engine};
   if (!arguments.api_key_file.empty()) {
     TC_ASSIGN_OR_RETURN(options.keys, server::AccessKeys::Read(arguments.api_key_file));
@@ -121,6 +148,8 @@ Result<std::unique_ptr<server::Service>> MakeService(const ServeArguments& argum
   if (arguments.begin && tokenizer->begin_of_text() < 0) {
     return InvalidArgument("--begin: this tokenizer has no begin-of-text token; leave the option out");
   }
+  TC_ASSIGN_OR_RETURN(options.chat, LoadChatTemplate(arguments, tokenizer));
+  TC_ASSIGN_OR_RETURN(options.engine.end_tokens, server::EndTokensIn(arguments.model.model, tokenizer->vocab_size()));
   return std::make_unique<server::Service>(std::move(model), std::move(tokenizer), std::move(options));
 }
 

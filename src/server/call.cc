@@ -21,10 +21,12 @@ HttpResponse ErrorResponse(const ApiError& error, const std::string& id) {
   return response;
 }
 
-Call::Call(HttpRequest request, std::shared_ptr<Exchange> exchange, std::string route, size_t owner, Metrics* metrics)
+Call::Call(HttpRequest request, std::shared_ptr<Exchange> exchange, std::string route, std::string name, size_t owner,
+           Metrics* metrics)
     : request_(std::move(request)),
       exchange_(std::move(exchange)),
       route_(std::move(route)),
+      name_(std::move(name)),
       id_(RandomId()),
       owner_(owner),
       metrics_(metrics),

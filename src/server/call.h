@@ -10,6 +10,7 @@
 #include "server/error.h"
 #include "server/http.h"
 #include "server/metrics.h"
+#include "server/requests.h"
 
 namespace tensorcache::server {
 
@@ -20,12 +21,14 @@ HttpResponse ErrorResponse(const ApiError& error, const std::string& id);
 // Answered exactly once: with a body, with an error, or with a stream of events (SSE). Thread-safe as Exchange is.
 class Call {
  public:
-  // `route` is the server's own name of what was asked for.
-  Call(HttpRequest request, std::shared_ptr<Exchange> exchange, std::string route, size_t owner, Metrics* metrics);
+  // `route` is the server's own name of what was asked for; `name` is what stands in the path where the route has a star.
+  Call(HttpRequest request, std::shared_ptr<Exchange> exchange, std::string route, std::string name, size_t owner,
+       Metrics* metrics);
 
   const HttpRequest& request() const { return request_; }
   HttpRequest& request() { return request_; }
   const std::string& id() const { return id_; }
+  const std::string& name() const { return name_; }
   size_t owner() const { return owner_; }  // whose key it came with
   bool gone() const { return exchange_->gone(); }
 
@@ -44,12 +47,20 @@ class Call {
 
   HttpRequest request_;
   const std::shared_ptr<Exchange> exchange_;
-  const std::string route_, id_;
+  const std::string route_, name_, id_;
   const size_t owner_;
   Metrics* const metrics_;
   const std::chrono::steady_clock::time_point arrived_;
   std::atomic<bool> streaming_ = false;
 };
+
+// The body as a request of that kind.
+template <class Request>
+MaybeError ParseCall(const Call& call, const RequestLimits& limits, Request* request) {
+  Json json;
+  if (auto error = ParseBody(call.request().body, &json)) return error;
+  return ParseRequest(json, limits, request);
+}
 
 // A text that may hold anything as JSON without line breaks; what is not UTF-8 is replaced.
 std::string JsonLine(const OrderedJson& json);

@@ -1,11 +1,14 @@
-// POST /v1/completions: from a parsed request to jobs for the engine, and from what it says to the answer.
+// POST /v1/completions: goes on with texts.
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "server/call.h"
 #include "server/engine.h"
 #include "server/requests.h"
+#include "server/session_store.h"
 
 namespace tensorcache::server {
 
@@ -15,17 +18,11 @@ struct CompletionOptions {
   int64_t max_tokens = 16;  // where a request says none
 };
 
-// Answers the call, now or later.
-void Complete(const std::shared_ptr<Call>& call, CompletionRequest request, const CompletionOptions& options,
-              Engine& engine);
+// Answers the call, now or later. `session` is that of the request, or null.
+void Complete(const std::shared_ptr<Call>& call, const CompletionRequest& request, const CompletionOptions& options,
+              std::shared_ptr<SessionUse> session, Engine& engine);
 
-// What a reply's fields ask of the engine, but for max_tokens and scores.
-GenerationOptions OptionsOf(const ReplyFields& fields);
-// 400 context_length_exceeded if a text of `position` tokens cannot take so many more.
-MaybeError CheckContext(const Model& model, int64_t position, int64_t prompt_tokens, int64_t max_tokens);
-std::string NameOf(FinishReason reason);
-OrderedJson UsageJson(int64_t prompt_tokens, int64_t completion_tokens, int64_t cached_tokens);
-// Seconds since 1970.
-int64_t UnixTime();
+// The tokens of a prompt, which goes on with a text that begins with a begin-of-text token if `begin` says so.
+Status EncodePrompt(const Prompt& prompt, bool begin, const Tokenizer& tokenizer, std::vector<int32_t>* tokens);
 
 }  // namespace tensorcache::server

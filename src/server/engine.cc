@@ -72,6 +72,11 @@ MaybeError Engine::Check(const GenerationJob& job) const {
   return std::nullopt;
 }
 
+bool Engine::Ends(int32_t token) const {
+  const std::vector<int32_t>& more = options_.end_tokens;
+  return token == tokenizer_->end_of_text() || std::find(more.begin(), more.end(), token) != more.end();
+}
+
 MaybeError Engine::Submit(std::vector<GenerationJob> jobs) {
   std::vector<std::unique_ptr<Running>> all;
   for (GenerationJob& job : jobs) {
@@ -287,7 +292,7 @@ Status Engine::Accept(Running& running, Choice& choice, int32_t token, std::vect
   if (options.changes.any()) ++choice.counts[token];
 
   std::string text;
-  if (token == tokenizer_->end_of_text() && !options.ignore_end) {
+  if (Ends(token) && !options.ignore_end) {
     choice.finished = FinishReason::kStop;
   } else {
     TC_RETURN_IF_ERROR(choice.decoder.Push(token, &text));

@@ -67,8 +67,9 @@ struct GenerationJob {
 };
 
 struct EngineOptions {
-  int64_t max_batch = 32;  // sequences that run at the same time
-  int64_t queue = 256;     // jobs that wait
+  int64_t max_batch = 32;                // sequences that run at the same time
+  int64_t queue = 256;                   // jobs that wait
+  std::vector<int32_t> end_tokens = {};  // that end a reply, besides the tokenizer's own
 };
 
 class Engine {
@@ -94,6 +95,7 @@ class Engine {
   struct Running;
 
   MaybeError Check(const GenerationJob& job) const;
+  bool Ends(int32_t token) const;
   void Loop();
   // Waits until there is something to do; false: stop.
   bool TakeJobs();

@@ -60,6 +60,9 @@ std::string Metrics::Text() const {
   text += Single("tensorcache_requests_waiting", "gauge", "Requests that wait for a place.", waiting);
   text += Single("tensorcache_connections", "gauge", "Open connections.", connections);
   text += Single("tensorcache_running_state_bytes", "gauge", "State of the sequences that run.", state_bytes);
+  text += Single("tensorcache_sessions", "gauge", "Sessions that clients have made.", sessions);
+  text += Single("tensorcache_session_state_bytes", "gauge", "State of these sessions.", session_bytes);
+  text += Single("tensorcache_sessions_evicted_total", "counter", "Sessions that went for others.", sessions_evicted);
   text += Single("process_resident_memory_bytes", "gauge", "Physical memory of the process.", ResidentBytes());
   text += first_token.Text("tensorcache_time_to_first_token_seconds", "From a request's arrival to its first token.");
   text += token_gap.Text("tensorcache_time_between_tokens_seconds", "Between two tokens of a sequence.");

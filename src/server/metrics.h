@@ -37,6 +37,9 @@ struct Metrics {
   std::atomic<int64_t> cancelled = 0;         // requests that nobody read any more
   std::atomic<int64_t> connections = 0;       // open
   std::atomic<int64_t> state_bytes = 0;       // of the sequences that run
+  std::atomic<int64_t> sessions = 0;          // that clients have made
+  std::atomic<int64_t> session_bytes = 0;     // of their states
+  std::atomic<int64_t> sessions_evicted = 0;  // that went because others needed their room
   Histogram first_token{{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}};
   Histogram token_gap{{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5}};
   Histogram request_time{{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300}};

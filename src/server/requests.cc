@@ -81,9 +81,13 @@ void ReadStreaming(FieldReader& reader, ReplyFields* fields) {
 }
 
 // One prompt or several: a string, tokens, an array of either.
-std::vector<Prompt> ReadPrompts(FieldReader& reader, const RequestLimits& limits) {
+std::vector<Prompt> ReadPrompts(FieldReader& reader, const RequestLimits& limits, bool in_session) {
   std::vector<Prompt> prompts;
   const Json* json = reader.Any("prompt");
+  if (json == nullptr && in_session) {
+    prompts.emplace_back();  // nothing new
+    return prompts;
+  }
   if (json == nullptr) {
     reader.Fail("prompt", "is missing; give a text, or token numbers");
     return prompts;
@@ -101,6 +105,66 @@ std::vector<Prompt> ReadPrompts(FieldReader& reader, const RequestLimits& limits
     for (const Json& prompt : *json) prompts.push_back(one(prompt));
   }
   return prompts;
+}
+
+// A message's text: a string, or an array of parts that are texts.
+std::string ReadContent(FieldReader& reader, const Json* json) {
+  std::string text;
+  if (json == nullptr) {
+    reader.Fail("content", "is missing; give a text");
+  } else if (json->is_string()) {
+    text = json->get<std::string>();
+  } else if (json->is_array()) {
+    for (size_t i = 0; i < json->size(); ++i) {
+      FieldReader part((*json)[i], reader.PathOf(fmt::format("content[{}].", i)));
+      std::string type = "text", piece;
+      part.String("type", &type);
+      if (type != "text") {
+        part.Fail(UnsupportedParameter(part.PathOf("type"), fmt::format("{} is {}; only texts are read",
+                                                                        Quoted(part.PathOf("type")), Quoted(type))));
+      }
+      part.String("text", &piece);
+      text += piece;
+      if (auto error = part.Finish()) reader.Fail(*error);
+    }
+  } else {
+    reader.Fail("content", Expected("a text or an array of texts", *json));
+  }
+  return text;
+}
+
+void ReadMessages(FieldReader& reader, std::vector<ChatMessage>* messages) {
+  const Json* json = reader.Any("messages");
+  if (json == nullptr || !json->is_array() || json->empty()) {
+    return reader.Fail("messages", json == nullptr ? "is missing; give an array of messages"
+                                                   : Expected("an array of messages, at least one", *json));
+  }
+  for (size_t i = 0; i < json->size() && reader.ok(); ++i) {
+    FieldReader fields((*json)[i], fmt::format("messages[{}].", i));
+    ChatMessage message;
+    fields.String("role", &message.role);
+    if (message.role == "developer") message.role = "system";  // its newer name
+    if (message.role == "tool" || message.role == "function") {
+      fields.Fail(UnsupportedParameter(fields.PathOf("role"), "tools are not supported by this server"));
+    } else if (message.role != "system" && message.role != "user" && message.role != "assistant") {
+      fields.Fail("role", fmt::format("expected system, developer, user or assistant, found {}", Quoted(message.role)));
+    }
+    message.content = ReadContent(fields, fields.Any("content"));
+    fields.String("name", &message.name);
+    for (const char* name : {"tool_calls", "function_call", "audio", "tool_call_id", "refusal"})
+      fields.Unsupported(name);
+    if (auto error = fields.Finish()) return reader.Fail(*error);
+    messages->push_back(std::move(message));
+  }
+}
+
+void ReadChatPrompt(FieldReader& reader, ChatPrompt* prompt) {
+  ReadMessages(reader, &prompt->messages);
+  reader.Bool("add_generation_prompt", &prompt->add_generation_prompt);
+  if (const Json* variables = reader.Any("chat_template_kwargs")) {
+    if (!variables->is_object()) return reader.Fail("chat_template_kwargs", Expected("an object", *variables));
+    prompt->variables = *variables;
+  }
 }
 
 }  // namespace
@@ -152,15 +216,80 @@ MaybeError ParseRequest(const Json& json, const RequestLimits& limits, Completio
   FieldReader reader(json);
   ReadReplyFields(reader, limits, &request->reply);
   reader.Integer("max_tokens", {0, limits.max_tokens}, &request->reply.max_tokens);
-  request->prompts = ReadPrompts(reader, limits);
+  reader.String("session", &request->session);
+  const bool in_session = !request->session.empty();
+  request->prompts = ReadPrompts(reader, limits, in_session);
   reader.Bool("echo", &request->echo);
+  if (in_session && request->echo) reader.Fail("echo", "is not for sessions: what was read before is not kept as text");
   reader.Integer("logprobs", {0, limits.max_top_logprobs}, &request->logprobs);
   reader.Unsupported("best_of", request->reply.n);
   reader.Unsupported("suffix", "");
   const int64_t choices = request->reply.n * std::ssize(request->prompts);
+  if (in_session && choices > 1) reader.Fail("session", "a session takes one prompt and one reply; fork it for more");
   if (choices > limits.max_choices) {
     reader.Fail("n", fmt::format("{} replies are asked for; at most {} at a time", choices, limits.max_choices));
   }
+  return reader.Finish();
+}
+
+MaybeError ParseRequest(const Json& json, const RequestLimits& limits, ChatRequest* request) {
+  FieldReader reader(json);
+  ReadReplyFields(reader, limits, &request->reply);
+  ReadChatPrompt(reader, &request->prompt);
+  std::optional<int64_t> completion_tokens;
+  reader.Integer("max_tokens", {1, limits.max_tokens}, &request->reply.max_tokens);
+  reader.Integer("max_completion_tokens", {1, limits.max_tokens}, &completion_tokens);
+  if (completion_tokens) request->reply.max_tokens = completion_tokens;
+  reader.Bool("logprobs", &request->logprobs);
+  reader.Integer("top_logprobs", {0, limits.max_top_logprobs}, &request->top_logprobs);
+  if (request->top_logprobs > 0 && !request->logprobs) reader.Fail("top_logprobs", "wants logprobs to be true");
+  reader.Unsupported("response_format", {{"type", "text"}});
+  reader.Unsupported("modalities", Json::array({"text"}));
+  reader.Unsupported("service_tier", "auto");
+  reader.Unsupported("store", false);
+  reader.Unsupported("tools", Json::array());
+  reader.Unsupported("tool_choice", "none");
+  reader.Unsupported("parallel_tool_calls", false);
+  for (const char* name : {"functions", "function_call", "audio", "prediction", "reasoning_effort", "verbosity",
+                           "web_search_options", "metadata", "prompt_cache_retention"}) {
+    reader.Unsupported(name);
+  }
+  // Names for the caller's own records, and for a cache that is not here.
+  reader.Ignore("safety_identifier");
+  reader.Ignore("prompt_cache_key");
+  return reader.Finish();
+}
+
+MaybeError ParseRequest(const Json& json, const RequestLimits& limits, ApplyTemplateRequest* request) {
+  FieldReader reader(json);
+  ReadModel(reader, limits);
+  ReadChatPrompt(reader, &request->prompt);
+  return reader.Finish();
+}
+
+MaybeError ParseRequest(const Json& json, const RequestLimits& limits, AppendRequest* request) {
+  FieldReader reader(json);
+  ReadModel(reader, limits);
+  const Json* content = reader.Any("content");
+  const Json* tokens = reader.Any("tokens");
+  if ((content == nullptr) == (tokens == nullptr)) reader.Fail("content", "give either content, a text, or tokens");
+  std::string text;
+  reader.String("content", &text);
+  request->content = std::move(text);
+  if (reader.ok() && tokens != nullptr) request->content = ReadTokens(reader, "tokens", *tokens, limits.vocab_size);
+  return reader.Finish();
+}
+
+MaybeError ParseRequest(const Json& json, const RequestLimits& limits, ForkRequest* request) {
+  FieldReader reader(json);
+  ReadModel(reader, limits);
+  reader.Integer("count", {1, limits.max_forks}, &request->count);
+  return reader.Finish();
+}
+
+MaybeError ParseRequest(const Json& json, const RequestLimits& limits, CreateSessionRequest* /*request*/) {
+  FieldReader reader(json);
+  ReadModel(reader, limits);
   return reader.Finish();
 }
 

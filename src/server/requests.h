@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/json.h"
+#include "server/chat_template.h"
 #include "server/error.h"
 #include "server/fields.h"
 #include "tensorcache/sampling.h"
@@ -22,6 +23,7 @@ struct RequestLimits {
   int64_t vocab_size = 0;     // of the tokenizer
   int64_t max_tokens = 4096;  // of one reply
   int64_t max_choices = 8;    // prompts times n
+  int64_t max_forks = 64;
   int64_t max_top_logprobs = 20;
   int64_t max_stop_strings = 16;
   int64_t max_stop_bytes = 1024;  // of one of them
@@ -50,7 +52,34 @@ struct CompletionRequest {
   std::vector<Prompt> prompts;
   bool echo = false;
   std::optional<int64_t> logprobs;
+  std::string session;  // what is gone on with; "": a new text
 };
+
+// POST /v1/chat/completions
+struct ChatRequest {
+  ReplyFields reply;
+  ChatPrompt prompt;
+  bool logprobs = false;
+  int64_t top_logprobs = 0;
+};
+
+// POST /apply-template
+struct ApplyTemplateRequest {
+  ChatPrompt prompt;
+};
+
+// POST /v1/sessions/{id}/append
+struct AppendRequest {
+  Prompt content;
+};
+
+// POST /v1/sessions/{id}/fork
+struct ForkRequest {
+  int64_t count = 1;
+};
+
+// POST /v1/sessions, which takes nothing but the model's name
+struct CreateSessionRequest {};
 
 // POST /tokenize, /detokenize
 struct TokenizeRequest {
@@ -67,6 +96,11 @@ struct DetokenizeRequest {
 MaybeError ParseBody(std::string_view body, Json* json);
 
 MaybeError ParseRequest(const Json& json, const RequestLimits& limits, CompletionRequest* request);
+MaybeError ParseRequest(const Json& json, const RequestLimits& limits, ChatRequest* request);
+MaybeError ParseRequest(const Json& json, const RequestLimits& limits, ApplyTemplateRequest* request);
+MaybeError ParseRequest(const Json& json, const RequestLimits& limits, AppendRequest* request);
+MaybeError ParseRequest(const Json& json, const RequestLimits& limits, ForkRequest* request);
+MaybeError ParseRequest(const Json& json, const RequestLimits& limits, CreateSessionRequest* request);
 MaybeError ParseRequest(const Json& json, const RequestLimits& limits, TokenizeRequest* request);
 MaybeError ParseRequest(const Json& json, const RequestLimits& limits, DetokenizeRequest* request);
 

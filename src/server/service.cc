@@ -8,7 +8,9 @@
 
 #include "core/no_throw.h"
 #include "core/text.h"
-#include "server/call.h"
+#include "server/chat.h"
+#include "server/completion.h"
+#include "server/reply.h"
 #include "server/token_text.h"
 
 namespace tensorcache::server {
@@ -20,22 +22,27 @@ std::string HostOf(std::string_view header) {
   return std::string(header.substr(0, header.find(':')));
 }
 
-// The body as a request of that kind.
-template <class Request>
-MaybeError ParseCall(const Call& call, const RequestLimits& limits, Request* request) {
-  Json json;
-  if (auto error = ParseBody(call.request().body, &json)) return error;
-  return ParseRequest(json, limits, request);
+// Whether `path` is that of a route; *name is what stands where the route has a star.
+bool Matches(std::string_view route, std::string_view path, std::string* name) {
+  const size_t star = route.find('*');
+  if (star == route.npos) return path == route;
+  const std::string_view before = route.substr(0, star), after = route.substr(star + 1);
+  if (path.size() <= before.size() + after.size() || !path.starts_with(before) || !path.ends_with(after)) return false;
+  const std::string_view middle = path.substr(before.size(), path.size() - before.size() - after.size());
+  if (middle.find('/') != middle.npos) return false;
+  if (name != nullptr) *name = std::string(middle);
+  return true;
 }
 
 }  // namespace
 
 struct Service::Route {
   const char* method;
-  const char* path;  // one that ends in / stands for what begins with it
+  const char* path;  // a * stands for one name, without a slash
   void (Service::*run)(const std::shared_ptr<Call>& call);
   bool needs_key = true;
   bool works_while_draining = true;
+  bool takes_bytes = false;  // instead of JSON
 };
 
 const std::vector<Service::Route>& Service::Routes() {
@@ -45,8 +52,17 @@ const std::vector<Service::Route>& Service::Routes() {
       {"GET", "/metrics", &Service::ShowMetrics},
       {"GET", "/props", &Service::Props},
       {"GET", "/v1/models", &Service::Models},
-      {"GET", "/v1/models/", &Service::OneModel},
+      {"GET", "/v1/models/*", &Service::OneModel},
       {"POST", "/v1/completions", &Service::Completions, true, false},
+      {"POST", "/v1/chat/completions", &Service::ChatCompletions, true, false},
+      {"POST", "/v1/sessions", &Service::CreateSession, true, false},
+      {"GET", "/v1/sessions/*", &Service::ShowSession},
+      {"DELETE", "/v1/sessions/*", &Service::DeleteSession},
+      {"POST", "/v1/sessions/*/append", &Service::AppendToSession, true, false},
+      {"POST", "/v1/sessions/*/fork", &Service::ForkSession, true, false},
+      {"GET", "/v1/sessions/*/state", &Service::GetState},
+      {"PUT", "/v1/sessions/*/state", &Service::PutState, true, false, true},
+      {"POST", "/apply-template", &Service::RenderTemplate},
       {"POST", "/tokenize", &Service::Tokenize},
       {"POST", "/detokenize", &Service::Detokenize},
   };
@@ -54,7 +70,7 @@ const std::vector<Service::Route>& Service::Routes() {
 }
 
 Service::Service(std::shared_ptr<const Model> model, std::shared_ptr<const Tokenizer> tokenizer, ServiceOptions options)
-    : options_(std::move(options)), created_(UnixTime()) {
+    : options_(std::move(options)), created_(UnixTime()), sessions_(options_.state_bytes, &metrics_) {
   limits_ = {.model = options_.model,
              .vocab_size = tokenizer->vocab_size(),
              .max_tokens = options_.max_tokens,
@@ -75,8 +91,7 @@ const Service::Route* Service::Find(const HttpRequest& request, bool* path_is_kn
   *path_is_known = false;
   const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
   for (const Route& route : Routes()) {
-    const std::string_view path = route.path;
-    if (path.ends_with('/') ? !request.path.starts_with(path) : request.path != path) continue;
+    if (!Matches(route.path, request.path, nullptr)) continue;
     *path_is_known = true;
     if (method == route.method) return &route;
   }
@@ -115,8 +130,12 @@ std::optional<HttpResponse> Service::Screen(const HttpRequest& head) {
                           : NotFoundError("route_not_found", fmt::format("there is no {}", Quoted(head.path)));
   }
   // What browsers send without asking first is never JSON.
-  if (!error && head.method == "POST" && !head.Header("content-type").starts_with("application/json")) {
-    error = MakeError(415, "unsupported_media_type", "the body must be JSON: send 'Content-Type: application/json'");
+  const std::string_view type = head.Header("content-type");
+  if (!error && (head.method == "POST" || head.method == "PUT")) {
+    const std::string wanted = route->takes_bytes ? "application/octet-stream" : "application/json";
+    if (!type.starts_with(wanted)) {
+      error = MakeError(415, "unsupported_media_type", fmt::format("send the body with 'Content-Type: {}'", wanted));
+    }
   }
   if (!error && draining_ && !route->works_while_draining) error = ShuttingDown();
   if (!error) return std::nullopt;
@@ -129,8 +148,12 @@ void Service::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   const Route* route = Find(request, &path_is_known);
   size_t owner = 0;
   if (route == nullptr || CheckAccess(request, route, &owner) || tasks_ == nullptr) return;  // Screen saw to that
-  const bool is_post = request.method == "POST";
-  auto call = std::make_shared<Call>(std::move(request), std::move(exchange), route->path, owner, &metrics_);
+  std::string name;
+  Matches(route->path, request.path, &name);
+  // What may take a while is not for the thread of the connections.
+  const bool takes_long = request.method != "GET" && request.method != "HEAD";
+  auto call =
+      std::make_shared<Call>(std::move(request), std::move(exchange), route->path, std::move(name), owner, &metrics_);
   const auto run = [this, route, call = std::move(call)] {
     const Status status = NoThrow("answer a request", [&] {
       (this->*route->run)(call);
@@ -138,7 +161,7 @@ void Service::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     });
     if (!status.ok()) call->Fail(ErrorOf(status));
   };
-  is_post ? tasks_->Do(run) : run();
+  takes_long || route->run == &Service::GetState ? tasks_->Do(run) : run();
 }
 
 HttpResponse Service::Refuse(int status, const std::string& problem) {
@@ -162,7 +185,7 @@ void Service::Models(const std::shared_ptr<Call>& call) {
 }
 
 void Service::OneModel(const std::shared_ptr<Call>& call) {
-  const std::string name = call->request().path.substr(std::string_view("/v1/models/").size());
+  const std::string& name = call->name();
   if (name == options_.model) return call->Answer(ModelJson());
   call->Fail(NotFoundError("model_not_found", fmt::format("there is no model {}; this server has {}", Quoted(name),
                                                           Quoted(options_.model))));
@@ -172,6 +195,7 @@ void Service::Props(const std::shared_ptr<Call>& call) {
   OrderedJson json = {{"model", options_.model}, {"version", options_.version}};
   json.update(PropsJson(*engine_->model(), *engine_->tokenizer()));
   json["begin_of_text"] = options_.begin;
+  json["chat_template"] = options_.chat != nullptr;
   json["limits"] = {{"max_tokens", options_.max_tokens},
                     {"max_batch", options_.engine.max_batch},
                     {"queue", options_.engine.queue},
@@ -188,8 +212,25 @@ void Service::ShowMetrics(const std::shared_ptr<Call>& call) {
 void Service::Completions(const std::shared_ptr<Call>& call) {
   CompletionRequest request;
   if (auto error = ParseCall(*call, limits_, &request)) return call->Fail(*error);
-  Complete(call, std::move(request),
-           {.model = options_.model, .begin = options_.begin, .max_tokens = options_.default_max_tokens}, *engine_);
+  std::shared_ptr<SessionUse> session;
+  if (!request.session.empty()) {
+    if (auto error = sessions_.Use(call->owner(), request.session, &session)) return call->Fail(*error);
+  }
+  Complete(call, request, {.model = options_.model, .begin = options_.begin, .max_tokens = options_.default_max_tokens},
+           std::move(session), *engine_);
+}
+
+void Service::ChatCompletions(const std::shared_ptr<Call>& call) {
+  ChatRequest request;
+  if (auto error = ParseCall(*call, limits_, &request)) return call->Fail(*error);
+  // A chat says no number where it wants all of the reply.
+  Chat(call, request, {.model = options_.model, .max_tokens = options_.max_tokens}, options_.chat.get(), *engine_);
+}
+
+void Service::RenderTemplate(const std::shared_ptr<Call>& call) {
+  ApplyTemplateRequest request;
+  if (auto error = ParseCall(*call, limits_, &request)) return call->Fail(*error);
+  ApplyTemplate(call, request, options_.chat.get());
 }
 
 void Service::Tokenize(const std::shared_ptr<Call>& call) {

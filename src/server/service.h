@@ -9,22 +9,26 @@
 #include <vector>
 
 #include "server/access.h"
-#include "server/completion.h"
+#include "server/call.h"
+#include "server/chat_template.h"
 #include "server/engine.h"
 #include "server/http.h"
 #include "server/metrics.h"
 #include "server/requests.h"
+#include "server/session_store.h"
 #include "server/task_thread.h"
 
 namespace tensorcache::server {
 
 struct ServiceOptions {
-  std::string model;    // its name
-  std::string version;  // of the program
-  AccessKeys keys;      // none: everybody may ask
-  bool begin = false;   // texts start with the begin-of-text token
+  std::string model;                                   // its name
+  std::string version;                                 // of the program
+  AccessKeys keys;                                     // none: everybody may ask
+  bool begin = false;                                  // texts start with the begin-of-text token
+  std::shared_ptr<const ChatTemplate> chat = nullptr;  // the model may have none
   int64_t max_tokens = 4096;
   int64_t default_max_tokens = 16;
+  int64_t state_bytes = int64_t{1} << 30;  // that sessions may take
   EngineOptions engine;
 };
 
@@ -57,14 +61,24 @@ class Service : public Handler {
   void Props(const std::shared_ptr<Call>& call);
   void ShowMetrics(const std::shared_ptr<Call>& call);
   void Completions(const std::shared_ptr<Call>& call);
+  void ChatCompletions(const std::shared_ptr<Call>& call);
+  void RenderTemplate(const std::shared_ptr<Call>& call);
   void Tokenize(const std::shared_ptr<Call>& call);
   void Detokenize(const std::shared_ptr<Call>& call);
+  void CreateSession(const std::shared_ptr<Call>& call);
+  void ShowSession(const std::shared_ptr<Call>& call);
+  void DeleteSession(const std::shared_ptr<Call>& call);
+  void AppendToSession(const std::shared_ptr<Call>& call);
+  void ForkSession(const std::shared_ptr<Call>& call);
+  void GetState(const std::shared_ptr<Call>& call);
+  void PutState(const std::shared_ptr<Call>& call);
   OrderedJson ModelJson() const;
 
   const ServiceOptions options_;
   const int64_t created_;
   RequestLimits limits_;
   Metrics metrics_;
+  SessionStore sessions_;
   std::atomic<bool> draining_ = false;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<TaskThread> tasks_;  // uses the engine

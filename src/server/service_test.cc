@@ -123,6 +123,17 @@ class ServiceTest : public ::testing::Test {
     return false;
   }
 
+  std::string NewSession() const { return BodyOf(Post("/v1/sessions", "{}"))["id"]; }
+  std::string Complete(const std::string& session, const std::string& fields) const {
+    return Post("/v1/completions", R"({"session": ")" + session + R"(", )" + fields + "}");
+  }
+  std::string PutState(const std::string& session, const std::string& state) const {
+    std::string text = RequestText("PUT", "/v1/sessions/" + session + "/state", state);
+    const std::string json = "application/json";
+    return Ask(text.replace(text.find(json), json.size(), "application/octet-stream"));
+  }
+  static std::string TextOf(const Json& completion) { return completion["choices"][0]["text"]; }
+
   static constexpr const char* kForever = R"({"prompt": "a", "max_tokens": 1000000000, "stream": true})";
   std::unique_ptr<Service> service_;
   std::unique_ptr<HttpServer> http_;
@@ -186,6 +197,127 @@ TEST_F(ServiceTest, OtherRoutes) {
   ExpectError(Post("/health", "{}"), 405, "method_not_allowed");
   ExpectError(Post("/v1/completions", R"({"prompt": ""})"), 400, "invalid_value");
   ExpectError(Post("/v1/completions", "{"), 400, "invalid_value");
+}
+
+TEST_F(ServiceTest, ASessionGoesOnAsOneText) {
+  Start();
+  const std::string id = NewSession(), path = "/v1/sessions/" + id;
+  EXPECT_EQ(BodyOf(Post(path + "/append", R"({"content": "hello"})"))["position"], 5);
+  EXPECT_EQ(BodyOf(Post(path + "/append", R"({"tokens": [32, 97]})"))["position"], 7);
+  const Json first = BodyOf(Complete(id, R"("max_tokens": 6, "seed": 3)"));
+  EXPECT_EQ(first["session"]["position"], 13);
+  EXPECT_EQ(first["usage"]["prompt_tokens"], 7);
+  EXPECT_EQ(first["usage"]["prompt_tokens_details"]["cached_tokens"], 7);
+  const Json second = BodyOf(Complete(id, R"("max_tokens": 7, "seed": 3)"));
+  const Json whole = BodyOf(Post("/v1/completions", R"({"prompt": "hello a", "max_tokens": 13, "seed": 3})"));
+  EXPECT_EQ(TextOf(first) + TextOf(second), TextOf(whole));
+  EXPECT_EQ(BodyOf(Get(path))["position"], 20);
+
+  EXPECT_EQ(BodyOf(Ask(RequestText("DELETE", path)))["deleted"], true);
+  ExpectError(Get(path), 404, "session_not_found");
+  ExpectError(Complete(id, R"("max_tokens": 6)"), 404, "session_not_found");
+}
+
+TEST_F(ServiceTest, ForksGoTheirOwnWays) {
+  Start();
+  const std::string id = NewSession();
+  Post("/v1/sessions/" + id + "/append", R"({"content": "hello"})");
+  const Json forks = BodyOf(Post("/v1/sessions/" + id + "/fork", R"({"count": 2})"));
+  ASSERT_EQ(forks["data"].size(), 2u);
+  const std::string a = forks["data"][0]["id"], b = forks["data"][1]["id"];
+  const Json first = BodyOf(Complete(a, R"("max_tokens": 9, "seed": 1)"));
+  EXPECT_EQ(first["session"]["position"], 14);
+  EXPECT_EQ(TextOf(BodyOf(Complete(b, R"("max_tokens": 9, "seed": 1)"))), TextOf(first));
+  EXPECT_EQ(TextOf(BodyOf(Complete(id, R"("max_tokens": 9, "seed": 1)"))), TextOf(first));
+  EXPECT_NE(TextOf(BodyOf(Complete(a, R"("prompt": "x", "max_tokens": 9, "seed": 1)"))),
+            TextOf(BodyOf(Complete(b, R"("prompt": "y", "max_tokens": 9, "seed": 1)"))));
+}
+
+TEST_F(ServiceTest, StatesComeAndGoAsFiles) {
+  Start();
+  const std::string id = NewSession(), other = NewSession();
+  Post("/v1/sessions/" + id + "/append", R"({"content": "a text that is longer than the window"})");
+  const std::string answer = Get("/v1/sessions/" + id + "/state");
+  EXPECT_NE(answer.find("Content-Type: application/octet-stream"), std::string::npos);
+  const std::string state = answer.substr(answer.find("\r\n\r\n") + 4);
+  EXPECT_EQ(BodyOf(PutState(other, state))["position"], 37);
+  EXPECT_EQ(TextOf(BodyOf(Complete(other, R"("max_tokens": 9, "seed": 1)"))),
+            TextOf(BodyOf(Complete(id, R"("max_tokens": 9, "seed": 1)"))));
+  std::string damaged = state;
+  damaged[damaged.size() / 2] ^= 1;
+  ExpectError(PutState(other, damaged), 422, "state_corrupt");
+  ExpectError(PutState(other, "nothing"), 422, "state_corrupt");
+  ExpectError(PutState(other, ""), 422, "state_corrupt");
+  EXPECT_EQ(BodyOf(Get("/v1/sessions/" + other))["position"], 46);  // as it was
+  ExpectError(Post("/v1/sessions/" + other + "/append", R"({})"), 400, "invalid_value");
+  ExpectError(Ask(RequestText("PUT", "/v1/sessions/" + other + "/state", "{}")), 415, "unsupported_media_type");
+
+  // Of another model.
+  ModelConfig config = SmallModel()->config();
+  config.cache.window = 12;
+  const auto model = Model::Random(config, {.threads = 1}, 3);
+  Session stranger = std::move(Session::Create(*model)).value();
+  ASSERT_TRUE(stranger.Decode(1).ok());
+  const auto bytes = stranger.Serialize();
+  ExpectError(PutState(other, std::string(reinterpret_cast<const char*>(bytes->data()), bytes->size())), 409,
+              "state_model_mismatch");
+}
+
+TEST_F(ServiceTest, ASessionHasOneUserAtATimeAndSurvivesOneThatLeaves) {
+  Start();
+  const std::string id = NewSession();
+  Post("/v1/sessions/" + id + "/append", R"({"content": "hello"})");
+  Client client(http_->port());
+  client.Send(RequestText("POST", "/v1/completions",
+                          R"({"session": ")" + id + R"(", "max_tokens": 1000000000, "stream": true})"));
+  ASSERT_TRUE(client.Until("data: "));
+  ExpectError(Complete(id, R"("max_tokens": 1)"), 409, "session_busy");
+  ExpectError(Post("/v1/sessions/" + id + "/append", R"({"content": "x"})"), 409, "session_busy");
+  EXPECT_EQ(BodyOf(Post("/v1/sessions/" + id + "/fork", "{}"))["data"][0]["position"], 5);
+  client.Close();
+  ASSERT_TRUE(Idles());
+  EXPECT_EQ(BodyOf(Complete(id, R"("max_tokens": 1)"))["session"]["position"], 6);  // as it was before
+}
+
+TEST_F(ServiceTest, SessionsAreTheKeysThatMadeThem) {
+  ServiceOptions options;
+  options.keys = *AccessKeys::Parse("sixteen-letters-1\nsixteen-letters-2", "keys");
+  Start(std::move(options));
+  const auto as = [&](const std::string& key, const std::string& method, const std::string& path,
+                      const std::string& body) {
+    return Ask(RequestText(method, path, body, "Connection: close\r\nAuthorization: Bearer " + key + "\r\n"));
+  };
+  const std::string id = BodyOf(as("sixteen-letters-1", "POST", "/v1/sessions", "{}"))["id"];
+  EXPECT_EQ(StatusOf(as("sixteen-letters-1", "GET", "/v1/sessions/" + id, "")), 200);
+  for (const auto& [method, more] :
+       {std::pair("GET", ""), {"DELETE", ""}, {"POST", "/append"}, {"POST", "/fork"}, {"GET", "/state"}}) {
+    ExpectError(as("sixteen-letters-2", method, "/v1/sessions/" + id + more,
+                   more == std::string("/append") ? R"({"content": "x"})" : "{}"),
+                404, "session_not_found");
+  }
+  ExpectError(as("sixteen-letters-2", "POST", "/v1/completions", R"({"session": ")" + id + R"("})"), 404,
+              "session_not_found");
+}
+
+TEST_F(ServiceTest, SessionsStayWithinTheirMemory) {
+  ServiceOptions options;
+  options.state_bytes = 3 * 2 * 16 * 2 * 32 * 4;  // of three
+  Start(std::move(options));
+  const std::string a = NewSession(), b = NewSession(), c = NewSession();
+  EXPECT_EQ(StatusOf(Get("/v1/sessions/" + a)), 200);
+  NewSession();
+  EXPECT_EQ(StatusOf(Get("/v1/sessions/" + a)), 200);
+  ExpectError(Get("/v1/sessions/" + b), 404, "session_not_found");  // the one that waited longest
+  EXPECT_EQ(StatusOf(Get("/v1/sessions/" + c)), 200);
+  EXPECT_EQ(MetricLine("tensorcache_sessions"), "tensorcache_sessions 3");
+  EXPECT_EQ(MetricLine("tensorcache_sessions_evicted_total"), "tensorcache_sessions_evicted_total 1");
+}
+
+TEST_F(ServiceTest, WithoutRoomForStatesThereAreNoSessions) {
+  ServiceOptions options;
+  options.state_bytes = 100;
+  Start(std::move(options));
+  ExpectError(Post("/v1/sessions", "{}"), 503, "store_unavailable");
 }
 
 TEST_F(ServiceTest, LearnedPositionsEnd) {
