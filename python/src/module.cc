@@ -15,4 +15,5 @@ NB_MODULE(_core, module) {
   auto session = python::BindSession(module, model);
   python::BindGeneration(module, session);
   python::BindCheckpoints(module);
+  python::BindOps(module);
 }

@@ -15,5 +15,6 @@ nanobind::class_<SessionObject> BindSession(nanobind::module_& module, nanobind:
 // The sampler, and the methods of Session that write.
 void BindGeneration(nanobind::module_& module, nanobind::class_<SessionObject>& session);
 void BindCheckpoints(nanobind::module_& module);
+void BindOps(nanobind::module_& module);
 
 }  // namespace tensorcache::python
