@@ -13,7 +13,7 @@ std::string MethodTitle(CacheMethod method) {
 }
 
 std::string Arm::Title() const {
-  const std::string title = MethodTitle(method);
+  std::string title = MethodTitle(method);
   if (method != CacheMethod::kTensorCache) return title;
   return title + (design == MemoryDesign::kPaper ? ", paper's design" : ", associative");
 }

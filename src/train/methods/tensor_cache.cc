@@ -190,7 +190,7 @@ class TensorCache : public TrainMethod {
     SetWrites(in, block, MakeMemoryRates(in, n, lag, state), n, scan);
     const MemoryScanOutputs out = MemoryScan(scan, in.context.options.backend);
     memory = out.final_state;
-    const Tensor reads = methods::ReadsAreFinal(tc, n) ? out.reads : Combine(in, out.reads, block.q, n);
+    Tensor reads = methods::ReadsAreFinal(tc, n) ? out.reads : Combine(in, out.reads, block.q, n);
     if (tc.read.norm == ReadNormKind::kNone) return reads;
     return ReadNorm(reads, in.parameters.Get("read_norm.weight"), in.parameters.Get("read_norm.floor"),
                     in.context.options.backend);

@@ -147,7 +147,7 @@ Tensor TokenNll(const Tensor& hidden, const Tensor& weight, const Tensor& target
   const int64_t N = hidden.size(0);
   const Tensor supervised = RowsWithTarget(targets);
   if (best == nullptr && supervised.size(0) < N) {
-    const Tensor nll = at::zeros({N}, hidden.options());
+    Tensor nll = at::zeros({N}, hidden.options());
     if (supervised.size(0) == 0) return nll;
     Results out = {.nll = at::empty({supervised.size(0)}, hidden.options())};
     FillChunks(hidden.index_select(0, supervised), weight, targets.index_select(0, supervised), out);
