@@ -27,7 +27,7 @@ help:
 	@echo 'make build       build everything'
 	@echo 'make bench       measure the kernels; the figures also go to $(BUILD)/bench.json'
 	@echo 'make format      format the sources with clang-format-19'
-	@echo 'make tidy        lint the sources with clang-tidy; CHANGED=1: those that changed'
+	@echo 'make tidy        lint the sources with clang-tidy; CHANGED=1: those that changed; ANALYZE=1: and the analyzer'
 	@echo 'make clean       remove $(BUILD), keep what was fetched'
 	@echo 'make distclean   remove build/'
 	@echo
@@ -109,7 +109,7 @@ tidy:
 	@$(SETUP) --tests --checks
 	@scripts/configure.sh tidy
 	@cmake --build build/tidy --target tensorcache_commit >/dev/null
-	@scripts/tidy.sh build/tidy $(if $(CHANGED),--changed)
+	@ANALYZE=$(ANALYZE) scripts/tidy.sh build/tidy $(if $(CHANGED),--changed)
 
 clean:
 	rm -rf $(BUILD)

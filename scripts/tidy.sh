@@ -7,7 +7,7 @@
 #
 # Changed is what differs from where this branch left BASE: the default branch of origin, else main, else master. On that
 # branch itself it is what the commits of the last day changed, counted from the last commit. A header that was changed is seen through one source that includes it.
-# With TIDY_SECONDS set, no file is begun after so many seconds; how many were left is said. Every other file is of
+# With ANALYZE set, by the static analyzer, too. With TIDY_SECONDS set, no file is begun after so many seconds; how many were left is said. Every other file is of
 # those that changed last; the rest comes in an order that differs from commit to commit, so that in time all are looked at.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -114,8 +114,10 @@ if [[ -n ${TIDY_SECONDS:-} ]]; then
   deadline=$(($(date +%s) + TIDY_SECONDS))
   mapfile -t files < <(in_turn "${files[@]}")
 fi
-# The analyzer would follow the paths through every assertion: most of the time, for nothing. A test may call a shell and
-# have texts that are made before main.
+# The analyzer takes most of the time, and would follow the paths through every assertion of a test for nothing. A test may call
+# a shell and have texts that are made before main.
+not_of_sources=-clang-analyzer-*
+if [[ -n ${ANALYZE:-} ]]; then not_of_sources=; fi
 not_of_tests=-clang-analyzer-*,-bugprone-command-processor,-bugprone-throwing-static-initialization
 left=$(mktemp)
 trap 'rm -f "$left"' EXIT
@@ -127,11 +129,13 @@ lint() {
     echo "$1" >>"$left"
     return
   fi
-  if [[ ${1#"$PWD/"} == tests/* || $1 == *_test.cc ]]; then arguments+=("--checks=$not_of_tests"); fi
+  local without=$not_of_sources
+  if [[ ${1#"$PWD/"} == tests/* || $1 == *_test.cc ]]; then without=$not_of_tests; fi
+  if [[ -n $without ]]; then arguments+=("--checks=$without"); fi
   "$tool" -p "$build" --quiet "${arguments[@]}" "$1"
 }
 export -f lint
-export build deadline=${deadline:-} left not_of_tests tool
+export build deadline=${deadline:-} left not_of_sources not_of_tests tool
 status=0
 printf '%s\0' "${files[@]}" | xargs -0 -I {} -P "$(nproc)" bash -c 'lint "$1"' lint {} || status=$?
 if [[ -s $left ]]; then echo "tidy: no time for $(wc -l <"$left") of ${#files[@]} files"; fi
