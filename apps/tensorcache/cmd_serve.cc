@@ -11,6 +11,7 @@
 #include "apps/tensorcache/stop_signal.h"
 #include "core/file.h"
 #include "core/ranges.h"
+#include "runtime/checkpoint.h"
 #include "server/chat_template.h"
 #include "server/http.h"
 #include "server/service.h"
@@ -104,7 +105,7 @@ Result<std::shared_ptr<const Model>> LoadServed(const ServeArguments& arguments)
   if (variants.size() > 1) return InvalidArgument("--method and --weights take one name each here");
   ModelOptions options = variants[0].options;
   options.prefill_block = arguments.block;
-  return LoadModel(arguments.model.model, options);
+  return runtime::LoadCheckpoint(arguments.model.model, options);
 }
 
 std::string NameOfModel(const ServeArguments& arguments) {
@@ -140,7 +141,7 @@ Result<std::unique_ptr<server::Service>> MakeService(const ServeArguments& argum
     TC_ASSIGN_OR_RETURN(options.keys, server::AccessKeys::Read(arguments.api_key_file));
   }
   TC_ASSIGN_OR_RETURN(auto model, LoadServed(arguments));
-  TC_ASSIGN_OR_RETURN(auto tokenizer, LoadTokenizerOf(*model, arguments.model.model, arguments.tokenizer));
+  TC_ASSIGN_OR_RETURN(auto tokenizer, runtime::LoadTokenizerOf(*model, arguments.model.model, arguments.tokenizer));
   if (tokenizer == nullptr) {
     return InvalidArgument(
         fmt::format("{} has no tokenizer; name one with --tokenizer", Quoted(arguments.model.model)));
