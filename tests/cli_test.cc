@@ -59,7 +59,7 @@ TEST_F(CliTest, HelpListsTheCommands) {
     const Outcome outcome = Run(arguments);
     EXPECT_EQ(outcome.exit_status, 0);
     EXPECT_EQ(outcome.err, "");
-    for (const char* command : {"demo", "import", "export", "bench", "reproduce", "report"}) {
+    for (const char* command : {"demo", "import", "export", "bench", "reproduce", "report", "serve"}) {
       EXPECT_NE(outcome.out.find(command), std::string::npos) << command;
     }
   }
@@ -128,6 +128,8 @@ TEST_F(CliTest, NumbersThatAreNoneExitWith2) {
   const std::vector<Case> integers = {
       {"generate", {"--max-tokens", "--top-k", "--repetition-window", "--threads", "--window", "--sinks"}},
       {"eval", {"--starts", "--seed", "--threads", "--context", "--bins"}},
+      {"serve",
+       {"--port", "--max-batch", "--queue", "--max-tokens", "--block", "--state-ram", "--max-body", "--drain"}},
       {"bench decode", {"--threads", "--depth"}},
       {"tokenizer train", {"--vocab-size"}},
       {"reproduce", {"--jobs", "--seeds"}},

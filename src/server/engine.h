@@ -77,13 +77,15 @@ class Engine {
   // `metrics` must outlive the engine.
   Engine(std::shared_ptr<const Model> model, std::shared_ptr<const Tokenizer> tokenizer, const EngineOptions& options,
          Metrics* metrics);
-  // Ends everything that still runs with an error.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   // Takes all of the jobs, or none: if the queue is full or the options are impossible, no listener is ever called.
   MaybeError Submit(std::vector<GenerationJob> jobs);
+
+  // Ends everything that runs or waits with an error, and takes nothing more. Not from several threads at once.
+  void Stop();
 
   const std::shared_ptr<const Model>& model() const { return model_; }
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }

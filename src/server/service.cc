@@ -70,21 +70,21 @@ const std::vector<Service::Route>& Service::Routes() {
 }
 
 Service::Service(std::shared_ptr<const Model> model, std::shared_ptr<const Tokenizer> tokenizer, ServiceOptions options)
-    : options_(std::move(options)), created_(UnixTime()), sessions_(options_.state_bytes, &metrics_) {
-  limits_ = {.model = options_.model,
-             .vocab_size = tokenizer->vocab_size(),
-             .max_tokens = options_.max_tokens,
-             .max_choices = options_.engine.max_batch};
-  engine_ = std::make_unique<Engine>(std::move(model), std::move(tokenizer), options_.engine, &metrics_);
-  tasks_ = std::make_unique<TaskThread>();
-}
+    : options_(std::move(options)),
+      created_(UnixTime()),
+      limits_{.model = options_.model,
+              .vocab_size = tokenizer->vocab_size(),
+              .max_tokens = options_.max_tokens,
+              .max_choices = options_.engine.max_batch},
+      sessions_(options_.state_bytes, &metrics_),
+      engine_(std::move(model), std::move(tokenizer), options_.engine, &metrics_) {}
 
 Service::~Service() { Stop(); }
 
 void Service::Stop() {
   draining_ = true;
-  tasks_.reset();
-  engine_.reset();
+  tasks_.Stop();
+  engine_.Stop();
 }
 
 const Service::Route* Service::Find(const HttpRequest& request, bool* path_is_known) const {
@@ -147,7 +147,7 @@ void Service::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   bool path_is_known = false;
   const Route* route = Find(request, &path_is_known);
   size_t owner = 0;
-  if (route == nullptr || CheckAccess(request, route, &owner) || tasks_ == nullptr) return;  // Screen saw to that
+  if (route == nullptr || CheckAccess(request, route, &owner)) return;  // Screen saw to that
   std::string name;
   Matches(route->path, request.path, &name);
   // What may take a while is not for the thread of the connections.
@@ -161,7 +161,7 @@ void Service::Handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
     });
     if (!status.ok()) call->Fail(ErrorOf(status));
   };
-  takes_long || route->run == &Service::GetState ? tasks_->Do(run) : run();
+  takes_long || route->run == &Service::GetState ? tasks_.Do(run) : run();
 }
 
 HttpResponse Service::Refuse(int status, const std::string& problem) {
@@ -193,13 +193,13 @@ void Service::OneModel(const std::shared_ptr<Call>& call) {
 
 void Service::Props(const std::shared_ptr<Call>& call) {
   OrderedJson json = {{"model", options_.model}, {"version", options_.version}};
-  json.update(PropsJson(*engine_->model(), *engine_->tokenizer()));
+  json.update(PropsJson(*engine_.model(), *engine_.tokenizer()));
   json["begin_of_text"] = options_.begin;
   json["chat_template"] = options_.chat != nullptr;
   json["limits"] = {{"max_tokens", options_.max_tokens},
                     {"max_batch", options_.engine.max_batch},
                     {"queue", options_.engine.queue},
-                    {"prefill_block", engine_->model()->options().prefill_block}};
+                    {"prefill_block", engine_.model()->options().prefill_block}};
   call->Answer(json);
 }
 
@@ -217,14 +217,14 @@ void Service::Completions(const std::shared_ptr<Call>& call) {
     if (auto error = sessions_.Use(call->owner(), request.session, &session)) return call->Fail(*error);
   }
   Complete(call, request, {.model = options_.model, .begin = options_.begin, .max_tokens = options_.default_max_tokens},
-           std::move(session), *engine_);
+           std::move(session), engine_);
 }
 
 void Service::ChatCompletions(const std::shared_ptr<Call>& call) {
   ChatRequest request;
   if (auto error = ParseCall(*call, limits_, &request)) return call->Fail(*error);
   // A chat says no number where it wants all of the reply.
-  Chat(call, request, {.model = options_.model, .max_tokens = options_.max_tokens}, options_.chat.get(), *engine_);
+  Chat(call, request, {.model = options_.model, .max_tokens = options_.max_tokens}, options_.chat.get(), engine_);
 }
 
 void Service::RenderTemplate(const std::shared_ptr<Call>& call) {
@@ -236,7 +236,7 @@ void Service::RenderTemplate(const std::shared_ptr<Call>& call) {
 void Service::Tokenize(const std::shared_ptr<Call>& call) {
   TokenizeRequest request;
   if (auto error = ParseCall(*call, limits_, &request)) return call->Fail(*error);
-  const Tokenizer& tokenizer = *engine_->tokenizer();
+  const Tokenizer& tokenizer = *engine_.tokenizer();
   std::vector<int32_t> tokens;
   if (request.add_special && tokenizer.begin_of_text() >= 0) tokens.push_back(tokenizer.begin_of_text());
   const Status status = tokenizer.EncodeWith({.special_tokens = request.parse_special}, request.content, &tokens);
@@ -256,7 +256,7 @@ void Service::Detokenize(const std::shared_ptr<Call>& call) {
   DetokenizeRequest request;
   if (auto error = ParseCall(*call, limits_, &request)) return call->Fail(*error);
   std::string content;
-  const Status status = engine_->tokenizer()->Decode(request.tokens, &content);
+  const Status status = engine_.tokenizer()->Decode(request.tokens, &content);
   if (!status.ok()) return call->Fail(InvalidValue("tokens", status.message()));
   call->Answer({{"content", content}});
 }

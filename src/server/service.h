@@ -76,12 +76,12 @@ class Service : public Handler {
 
   const ServiceOptions options_;
   const int64_t created_;
-  RequestLimits limits_;
+  const RequestLimits limits_;
   Metrics metrics_;
   SessionStore sessions_;
   std::atomic<bool> draining_ = false;
-  std::unique_ptr<Engine> engine_;
-  std::unique_ptr<TaskThread> tasks_;  // uses the engine
+  Engine engine_;
+  TaskThread tasks_;  // uses all of the above
 };
 
 // GET /props: what is served.

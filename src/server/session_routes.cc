@@ -63,7 +63,7 @@ class Append : public GenerationListener {
 void Service::CreateSession(const std::shared_ptr<Call>& call) {
   CreateSessionRequest request;
   if (auto error = ParseCall(*call, limits_, &request)) return call->Fail(*error);
-  Result<Session> session = Session::Create(engine_->model());
+  Result<Session> session = Session::Create(engine_.model());
   if (!session.ok()) return call->Fail(ErrorOf(session.status()));
   SessionInfo info;
   const auto snapshot = std::make_shared<const Session>(std::move(*session));
@@ -91,10 +91,10 @@ void Service::AppendToSession(const std::shared_ptr<Call>& call) {
   const Snapshot from = use->snapshot();
   std::vector<int32_t> tokens;
   const bool begin = options_.begin && from->position() == 0;
-  const Status status = EncodePrompt(request.content, begin, *engine_->tokenizer(), &tokens);
+  const Status status = EncodePrompt(request.content, begin, *engine_.tokenizer(), &tokens);
   MaybeError error;
   if (!status.ok()) error = InvalidValue("content", status.message());
-  if (!error) error = CheckContext(*engine_->model(), from->position(), std::ssize(tokens), 0);
+  if (!error) error = CheckContext(*engine_.model(), from->position(), std::ssize(tokens), 0);
   if (!error) {
     std::vector<GenerationJob> jobs;
     jobs.push_back({.from = from,
@@ -102,7 +102,7 @@ void Service::AppendToSession(const std::shared_ptr<Call>& call) {
                     .options = {.max_tokens = 0},
                     .keep = true,
                     .listener = std::make_shared<Append>(call, std::move(use))});
-    error = engine_->Submit(std::move(jobs));
+    error = engine_.Submit(std::move(jobs));
   }
   if (error) call->Fail(*error);
 }
@@ -134,7 +134,7 @@ void Service::GetState(const std::shared_ptr<Call>& call) {
 void Service::PutState(const std::shared_ptr<Call>& call) {
   std::shared_ptr<SessionUse> use;
   if (auto error = sessions_.Use(call->owner(), call->name(), &use)) return call->Fail(*error);
-  Result<Session> session = RestoreChecked(engine_->model(), call->request().body);
+  Result<Session> session = RestoreChecked(engine_.model(), call->request().body);
   if (!session.ok()) return call->Fail(StateError(session.status()));
   if (!use->Replace(std::make_shared<const Session>(std::move(*session)))) return call->Fail(NoRoomForState());
   const OrderedJson json = SessionJson(use->info());

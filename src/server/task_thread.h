@@ -14,25 +14,28 @@ namespace tensorcache::server {
 class TaskThread {
  public:
   TaskThread() : thread_([this] { Loop(); }) {}
-  // Tasks that have not begun are dropped.
-  ~TaskThread() {
-    {
-      const std::lock_guard lock(mutex_);
-      stop_ = true;
-    }
-    wake_.notify_all();
-    thread_.join();
-  }
+  ~TaskThread() { Stop(); }
   TaskThread(const TaskThread&) = delete;
   TaskThread& operator=(const TaskThread&) = delete;
 
-  // `task` must not throw.
+  // `task` must not throw. It is dropped if the thread has been stopped.
   void Do(std::function<void()> task) {
     {
       const std::lock_guard lock(mutex_);
-      tasks_.push_back(std::move(task));
+      if (!stop_) tasks_.push_back(std::move(task));
     }
     wake_.notify_one();
+  }
+  // Waits for the task that runs; those that have not begun are dropped. Not from several threads at once.
+  void Stop() {
+    std::deque<std::function<void()>> dropped;
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+      dropped.swap(tasks_);
+    }
+    wake_.notify_all();
+    if (thread_.joinable()) thread_.join();
   }
 
  private:

@@ -57,9 +57,49 @@ Text QuotedText(const Text& text, bool json) {
   return out;
 }
 
-Text Repr(const Value& value) {
-  if (const Text* text = value.text()) return QuotedText(*text, false);
-  return value.Str();
+// What str() gives of a value that is no string.
+void PutText(const Value& value, Text* out);
+
+void PutRepr(const Value& value, Text* out) {
+  if (const Text* text = value.text()) {
+    *out += QuotedText(*text, false);
+  } else {
+    PutText(value, out);
+  }
+}
+
+void PutText(const Value& value, Text* out) {
+  auto between = [out, is_first = true]() mutable {
+    if (!std::exchange(is_first, false)) *out += Text(", ");
+  };
+  if (value.is_undefined()) return;
+  if (value.is_none()) {
+    *out += Text("None");
+  } else if (value.is_bool()) {
+    *out += Text(value.Truth() ? "True" : "False");
+  } else if (value.is_integer()) {
+    *out += Text(std::to_string(value.Integer()));
+  } else if (value.is_float()) {
+    *out += Text(FloatText(value.Number()));
+  } else if (const List* list = value.list()) {
+    *out += Text("[");
+    for (const Value& item : *list) {
+      between();
+      PutRepr(item, out);
+    }
+    *out += Text("]");
+  } else if (value.is_dict() && value.name_space() == nullptr) {
+    *out += Text("{");
+    for (const auto& [key, item] : value.dict()->items()) {
+      between();
+      *out += QuotedText(key, false);
+      *out += Text(": ");
+      PutRepr(item, out);
+    }
+    *out += Text("}");
+  } else {
+    throw TemplateError(fmt::format("{} has no text", value.TypeName()));
+  }
 }
 
 void PutLine(Text* out, int64_t indent, int64_t depth) {
@@ -220,32 +260,9 @@ List Value::Items() const {
 }
 
 Text Value::Str() const {
-  if (is_undefined()) return Text();
-  if (is_none()) return Text("None");
-  if (is_bool()) return Text(Truth() ? "True" : "False");
-  if (is_integer()) return Text(std::to_string(Integer()));
-  if (is_float()) return Text(FloatText(Number()));
   if (const Text* held = text()) return *held;
   Text out;
-  if (const List* held = list()) {
-    out += Text("[");
-    for (size_t i = 0; i < held->size(); ++i) {
-      if (i > 0) out += Text(", ");
-      out += Repr((*held)[i]);
-    }
-    out += Text("]");
-  } else if (name_space() == nullptr && dict() != nullptr) {
-    out += Text("{");
-    for (const auto& [key, value] : dict()->items()) {
-      if (out.size() > 1) out += Text(", ");
-      out += QuotedText(key, false);
-      out += Text(": ");
-      out += Repr(value);
-    }
-    out += Text("}");
-  } else {
-    throw TemplateError(fmt::format("{} has no text", TypeName()));
-  }
+  PutText(*this, &out);
   return out;
 }
 
