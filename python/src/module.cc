@@ -16,4 +16,5 @@ NB_MODULE(_core, module) {
   python::BindGeneration(module, session);
   python::BindCheckpoints(module);
   python::BindOps(module);
+  python::BindTraining(module);
 }

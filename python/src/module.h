@@ -16,5 +16,6 @@ nanobind::class_<SessionObject> BindSession(nanobind::module_& module, nanobind:
 void BindGeneration(nanobind::module_& module, nanobind::class_<SessionObject>& session);
 void BindCheckpoints(nanobind::module_& module);
 void BindOps(nanobind::module_& module);
+void BindTraining(nanobind::module_& module);
 
 }  // namespace tensorcache::python

@@ -1,4 +1,4 @@
-"""The memory and the window as ops of torch, with gradients: the same kernels that the library runs on.
+"""The memory and the window as ops of torch, with gradients, and models made of them: the same kernels that the library runs on.
 
 >>> import torch
 >>> from tensorcache.torch import memory_scan, window_attention
@@ -11,7 +11,9 @@
 (torch.Size([2, 100, 4, 16]), torch.Size([2, 4, 16, 16]))
 """
 
+from ._attention import TensorCacheAttention
 from ._memory_scan import MemoryScan, memory_scan
+from ._model import TensorCacheLM
 from ._window_attention import window_attention
 
-__all__ = ["MemoryScan", "memory_scan", "window_attention"]
+__all__ = ["MemoryScan", "TensorCacheAttention", "TensorCacheLM", "memory_scan", "window_attention"]
