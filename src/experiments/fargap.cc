@@ -54,7 +54,8 @@ class Measuring {
     }
     AddFindings(result);
     sweep_.accuracy.note = fmt::format(
-        "{} to {} questions a seed, fewer at longer gaps. Full KV is asked up to gap {}: its time grows with the square "
+        "{} to {} questions a seed, fewer at longer gaps. Full KV is asked up to gap {}: its time grows with the "
+        "square "
         "of the gap, and its state with the gap.",
         RowsOf(context_.options, gaps_.back()), RowsOf(context_.options, gaps_.front()), kFarthestOfFull);
     result->tables = {std::move(sweep_.accuracy), std::move(sweep_.nll), std::move(sweep_.state)};
@@ -84,7 +85,8 @@ class Measuring {
     double least = 100;
     for (size_t row = 0; row <= last; ++row) least = std::min(least, Share(row, kOurs));
     result->findings.push_back(fmt::format(
-        "The associative design, trained at gap {} alone, answers {:.1f} % or more at every gap up to {}, which is {:.0f} "
+        "The associative design, trained at gap {} alone, answers {:.1f} % or more at every gap up to {}, which is "
+        "{:.0f} "
         "times what it was trained on; there it is {:.1f} %, with {:.3f} nats, in {:.0f} KiB.",
         kTrainedGap, least, gaps_[last], static_cast<double>(gaps_[last]) / static_cast<double>(kTrainedGap),
         Share(last, kOurs), *sweep_.nll.rows[last].cells[kOurs].value, *sweep_.state.rows[last].cells[kOurs].value));
@@ -119,10 +121,11 @@ Result<ExperimentResult> MeasureFarGap(const MeasureContext& context) {
       .experiment = "fargap",
       .title = "Far gaps",
       .paper = "Appendix, long-gap associative recall; gaps beyond 1024, and without training there, are not in it",
-      .setup = setup +
-               " The models of ood, trained at gap 24 alone with six episodes a sequence; asked with one episode and one "
-               "pair, whose gap is read as a block and the answer predicted from the state. Full KV beyond the trained "
-               "length uses NTK-aware RoPE. The associative design pays for what it writes (train.write_cost)."};
+      .setup =
+          setup +
+          " The models of ood, trained at gap 24 alone with six episodes a sequence; asked with one episode and one "
+          "pair, whose gap is read as a block and the answer predicted from the state. Full KV beyond the trained "
+          "length uses NTK-aware RoPE. The associative design pays for what it writes (train.write_cost)."};
   TC_RETURN_IF_ERROR(Measuring(context).Measure(&result));
   return result;
 }

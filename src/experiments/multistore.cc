@@ -80,8 +80,8 @@ Plan PlanMultistore(const ExperimentOptions& options) {
 }
 
 Result<ExperimentResult> MeasureMultistore(const MeasureContext& context) {
-  TC_ASSIGN_OR_RETURN(const TrainJob first,
-                      MakeRecallJob(context.options, MultistoreRun(CacheMethod::kTensorCache), OneSeed(context.options)[0]));
+  TC_ASSIGN_OR_RETURN(const TrainJob first, MakeRecallJob(context.options, MultistoreRun(CacheMethod::kTensorCache),
+                                                          OneSeed(context.options)[0]));
   TC_ASSIGN_OR_RETURN(const std::vector<TrainJob> ladder, LadderJobs(context.options, CacheMethod::kTensorCache));
   std::string rungs;
   for (const TrainJob& job : ladder) {

@@ -46,9 +46,9 @@ constexpr Rung kRungs[] = {{4, 6, 300}, {32, 3, 300}};
 
 RecallRun PairsRun(const ExperimentOptions& options, const PairsModel& model, size_t rung = std::size(kRungs) - 1) {
   const Rung& here = kRungs[rung];
-  RecallRun run{.name = fmt::format("pairs-{}-{}x{}-{}", here.pairs, model.heads, model.width / model.heads,
-                                    model.arm.Name()),
-                .changes = model.arm.Changes()};
+  RecallRun run{
+      .name = fmt::format("pairs-{}-{}x{}-{}", here.pairs, model.heads, model.width / model.heads, model.arm.Name()),
+      .changes = model.arm.Changes()};
   run.changes.insert(
       run.changes.end(),
       {fmt::format("hidden_size={}", model.width), fmt::format("intermediate_size={}", 4 * model.width),
@@ -181,17 +181,17 @@ Status MeasureTwoPairs(const MeasureContext& context, ExperimentResult* result) 
   TC_ASSIGN_OR_RETURN(const RecallScores scores, ScoreRecallRun(context, run, seeds));
   TC_ASSIGN_OR_RETURN(const double bytes, StateBytesOf(context, run, seeds[0], PaperWindow(CacheMethod::kTensorCache)));
   const Cell accuracy = Measured(scores.accuracy), solved = SolvedAt(scores.runs);
-  result->tables.push_back({.id = "two_pairs",
-                            .title = "Two pairs at the paper's budget",
-                            .note = fmt::format("Gap {}, 8 keys and 8 values, {}. {}", job.config.data.recall.gap,
-                                                BudgetText(job), SeedsNote(seeds)),
-                            .row_title = "Model",
-                            .columns = {{.title = "answer accuracy", .better = Better::kHigher},
-                                        {.title = "99 % at step", .digits = 0, .better = Better::kLower},
-                                        {.title = "state", .unit = "KiB", .digits = 0, .better = Better::kLower}},
-                            .rows = {{.label = kAssociative.Title(),
-                                      .cells = {Beside(accuracy, kPublishedTwoPairs), solved,
-                                                Measured(bytes / kKibibyte)}}}});
+  result->tables.push_back(
+      {.id = "two_pairs",
+       .title = "Two pairs at the paper's budget",
+       .note = fmt::format("Gap {}, 8 keys and 8 values, {}. {}", job.config.data.recall.gap, BudgetText(job),
+                           SeedsNote(seeds)),
+       .row_title = "Model",
+       .columns = {{.title = "answer accuracy", .better = Better::kHigher},
+                   {.title = "99 % at step", .digits = 0, .better = Better::kLower},
+                   {.title = "state", .unit = "KiB", .digits = 0, .better = Better::kLower}},
+       .rows = {{.label = kAssociative.Title(),
+                 .cells = {Beside(accuracy, kPublishedTwoPairs), solved, Measured(bytes / kKibibyte)}}}});
   result->findings.push_back(fmt::format(
       "Two pairs: {:.1f} % of the answers are right after {}{}. The paper has {:.1f} % for its memory and {:.1f} % for "
       "Full KV.",
@@ -228,7 +228,8 @@ Result<std::string> SetupText(const ExperimentOptions& options) {
   }
   TC_ASSIGN_OR_RETURN(const std::string setup, RecallSetup(options, PaperSeeds(options)));
   return fmt::format(
-      "Two pairs, as in multistore: {} More pairs: {} keys and {} values, models of several widths, each trained on {}, "
+      "Two pairs, as in multistore: {} More pairs: {} keys and {} values, models of several widths, each trained on "
+      "{}, "
       "and asked with {} to {} pairs. {} One seed.",
       setup, kKinds, kKinds, rungs, kPairs.front(), kPairs.back(), UntilSolvedNote());
 }

@@ -38,8 +38,12 @@ TEST(TensorPoolTest, WhatIsFreedIsGivenAgain) {
 TEST(TensorPoolTest, SmallTensorsAreTheSystems) {
   PoolTensors();
   const int64_t before = PooledBytes();
-  { const at::Tensor x = Floats(100); }
-  { const at::Tensor none = Floats(0); }
+  {
+    const at::Tensor x = Floats(100);
+  }
+  {
+    const at::Tensor none = Floats(0);
+  }
   EXPECT_EQ(PooledBytes(), before);
 }
 

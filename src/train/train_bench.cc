@@ -174,12 +174,16 @@ double TimeOps(const Model& model, const Tensor& packed, Backend backend) {
   const Tensor input = at::randn({packed.size(0), packed.size(1), config.hidden_size});  // rates may be per token
   return SecondsOf([&] {
     const std::vector<Tensor> parts = packed.split_with_sizes({H, G, G}, 2);
-    const LayerBlock block{
-        .place = place,
-        .parameters = model.parameters().layers[0].attention,
-        .context = context,
-        .x = input,
-        .heads = {.q = parts[0], .k = parts[1], .v = parts[2], .plain_q = parts[0], .plain_k = parts[1], .plain_v = parts[2]}};
+    const LayerBlock block{.place = place,
+                           .parameters = model.parameters().layers[0].attention,
+                           .context = context,
+                           .x = input,
+                           .heads = {.q = parts[0],
+                                     .k = parts[1],
+                                     .v = parts[2],
+                                     .plain_q = parts[0],
+                                     .plain_k = parts[1],
+                                     .plain_v = parts[2]}};
     MethodState state;
     const Attended attended = Attend(block, state);
     Tensor sum = attended.local.sum();

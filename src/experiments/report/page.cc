@@ -21,18 +21,17 @@ struct Place {
 };
 // The sections' order, and their headings in the contents.
 constexpr Place kOrder[] = {
-    {"scaling", "Systems"},  {"throughput", "Systems"}, {"recall", "Recall"},    {"ood", "Recall"},
-    {"fargap", "Recall"},    {"longgap", "Recall"},     {"pairs", "Recall"},     {"multistore", "Recall"},
-    {"mqar", "Recall"},      {"needle", "Recall"},      {"shakespeare", "Text"}, {"novels", "Text"},
-    {"capacity", "Memory"},  {"ablation", "Ablations"}, {"chunks", "Ablations"}, {"rules", "Ablations"},
+    {"scaling", "Systems"},  {"throughput", "Systems"},    {"recall", "Recall"},    {"ood", "Recall"},
+    {"fargap", "Recall"},    {"longgap", "Recall"},        {"pairs", "Recall"},     {"multistore", "Recall"},
+    {"mqar", "Recall"},      {"needle", "Recall"},         {"shakespeare", "Text"}, {"novels", "Text"},
+    {"capacity", "Memory"},  {"ablation", "Ablations"},    {"chunks", "Ablations"}, {"rules", "Ablations"},
     {"slots", "Extensions"}, {"timescales", "Extensions"}, {"gates", "Extensions"}, {"layers", "Extensions"},
     {"norms", "Extensions"}, {"efficiency", "Cost"},
 };
 constexpr char kElsewhere[] = "More";
 
 // The first figure of each of these is a headline.
-constexpr std::string_view kHeadlines[] = {"scaling", "throughput", "shakespeare", "novels",
-                                           "recall",  "ood",        "chunks"};
+constexpr std::string_view kHeadlines[] = {"scaling", "throughput", "shakespeare", "novels", "recall", "ood", "chunks"};
 
 size_t Position(const ExperimentResult& result) {
   const auto* found = std::ranges::find(kOrder, std::string_view(result.experiment), &Place::experiment);

@@ -169,7 +169,10 @@ void AddTokens(const Tensor& in, int64_t first, int64_t count, float* out, int64
 class SplitGradient {
  public:
   SplitGradient(const variable_list& grads, int64_t query_heads, const RopeTable& table, const Tensor& like)
-      : H_(query_heads), G_((like.size(2) - query_heads) / 2), table_(table), dx_(at::empty(like.sizes(), like.options())) {
+      : H_(query_heads),
+        G_((like.size(2) - query_heads) / 2),
+        table_(table),
+        dx_(at::empty(like.sizes(), like.options())) {
     for (size_t i = 0; i < grads.size(); ++i) parts_[i] = WithContiguousRows(grads[i]);
   }
 

@@ -43,6 +43,7 @@ struct SplitHeads {
   Tensor plain_q, plain_k;  // not rotated
   Tensor plain_v;           // v
 };
-SplitHeads SplitAndRotate(const Tensor& x, int64_t query_heads, const RopeTable& table, Backend backend = Backend::kAuto);
+SplitHeads SplitAndRotate(const Tensor& x, int64_t query_heads, const RopeTable& table,
+                          Backend backend = Backend::kAuto);
 
 }  // namespace tensorcache::train

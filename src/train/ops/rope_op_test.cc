@@ -197,7 +197,8 @@ Op SplitOp(const RopeTable& table, int64_t query_heads, int parts) {
     const Tensor all[] = {split.q, split.k, split.v, split.plain_q, split.plain_k, split.plain_v};
     std::vector<Tensor> chosen;
     for (int i = 0; i < 6; ++i) {
-      if (parts >> i & 1) chosen.push_back(all[i] * (1.5 + i));  // parts of the same rows must not be taken for each other
+      if (parts >> i & 1)
+        chosen.push_back(all[i] * (1.5 + i));  // parts of the same rows must not be taken for each other
     }
     return at::cat(chosen, 2);
   };
