@@ -154,12 +154,20 @@ Result<std::unique_ptr<server::Service>> MakeService(const ServeArguments& argum
   return std::make_unique<server::Service>(std::move(model), std::move(tokenizer), std::move(options));
 }
 
-// Until nothing runs any more, or the time is over.
-void Drain(server::HttpServer& http, server::Service& service, int64_t seconds) {
-  service.Drain();
-  http.Drain();
+// Until every answer is sent, or the time is over.
+void WaitForAnswers(const server::HttpServer& http, int64_t seconds) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   while (http.active() > 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kLook);
+}
+
+// Lets what runs come to its end; what has not after so many seconds ends with an error, which is sent as well.
+void End(server::HttpServer& http, server::Service& service, int64_t seconds) {
+  constexpr int64_t kSecondsForErrors = 2;
+  service.Drain();
+  http.Drain();
+  WaitForAnswers(http, seconds);
+  service.Stop();
+  WaitForAnswers(http, kSecondsForErrors);
 }
 
 }  // namespace
@@ -180,8 +188,7 @@ Status RunServe(const CommandLine& line) {
         brackets ? "]" : "", http->port());
   while (!StopWanted()) std::this_thread::sleep_for(kLook);
   Note("Waiting for running replies, at most {} s ...\n", arguments.drain);
-  Drain(*http, *service, arguments.drain);
-  service->Stop();
+  End(*http, *service, arguments.drain);
   return OkStatus();
 }
 
