@@ -15,7 +15,7 @@ namespace tensorcache::experiments {
 namespace {
 
 // The full budget of these has not been run yet.
-constexpr std::array<std::string_view, 5> kToBeMade = {"fargap", "pairs", "mqar", "ablation", "needle"};
+constexpr std::array<std::string_view, 4> kToBeMade = {"pairs", "mqar", "ablation", "needle"};
 
 TEST(DocumentedResultsTest, EveryExperimentHasOneOfItsFullBudget) {
   for (const Experiment& experiment : Experiments()) {
