@@ -101,11 +101,9 @@ Status CheckArguments(const ServeArguments& arguments) {
 }
 
 Result<std::shared_ptr<const Model>> LoadServed(const ServeArguments& arguments) {
-  TC_ASSIGN_OR_RETURN(const std::vector<ModelVariant> variants, ModelVariants(arguments.model));
-  if (variants.size() > 1) return InvalidArgument("--method and --weights take one name each here");
-  ModelOptions options = variants[0].options;
-  options.prefill_block = arguments.block;
-  return runtime::LoadCheckpoint(arguments.model.model, options);
+  TC_ASSIGN_OR_RETURN(ModelVariant variant, OnlyModelVariant(arguments.model));
+  variant.options.prefill_block = arguments.block;
+  return runtime::LoadCheckpoint(arguments.model.model, variant.options);
 }
 
 std::string NameOfModel(const ServeArguments& arguments) {

@@ -139,10 +139,15 @@ Result<std::vector<ModelVariant>> ModelVariants(const ModelArguments& arguments)
   return variants;
 }
 
-Result<std::shared_ptr<const Model>> LoadModel(const ModelArguments& arguments) {
+Result<ModelVariant> OnlyModelVariant(const ModelArguments& arguments) {
   TC_ASSIGN_OR_RETURN(const std::vector<ModelVariant> variants, ModelVariants(arguments));
   if (variants.size() > 1) return InvalidArgument("--method and --weights take one name each here");
-  return runtime::LoadCheckpoint(arguments.model, variants[0].options);
+  return variants[0];
+}
+
+Result<std::shared_ptr<const Model>> LoadModel(const ModelArguments& arguments) {
+  TC_ASSIGN_OR_RETURN(const ModelVariant variant, OnlyModelVariant(arguments));
+  return runtime::LoadCheckpoint(arguments.model, variant.options);
 }
 
 Result<std::vector<int32_t>> ParseTokenNumbers(std::string_view text) {

@@ -39,6 +39,8 @@ struct ModelVariant {
 // One for each of the methods with each of the weights. Reads config.json; kInvalidArgument for names that do not exist, and
 // for a window or sinks that none of the methods has.
 Result<std::vector<ModelVariant>> ModelVariants(const ModelArguments& arguments);
+// The only one.
+Result<ModelVariant> OnlyModelVariant(const ModelArguments& arguments);
 // The only one, loaded.
 Result<std::shared_ptr<const Model>> LoadModel(const ModelArguments& arguments);
 
